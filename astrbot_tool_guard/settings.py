@@ -335,7 +335,7 @@ class _Reader:
         rest: dict[str, object] = {}
         self._take(rest, LANGUAGE_SPEC, flat, "language")
         known = {*MODE_SPECS, *_JOURNAL_FLAT, "language", "journal", "providers"}
-        for key in flat.keys() - known:
+        for key in sorted(map(str, flat.keys() - known)):
             self._unknown(key)
         checked = cast("dict[str, Any]", modes | rest)
         return Settings(**checked, journal=journal, providers=providers)
@@ -349,7 +349,7 @@ class _Reader:
         values: dict[str, object] = {}
         for name, spec in JOURNAL_SPECS.items():
             self._take(values, spec, merged, "journal" if is_switch else f"journal.{name}")
-        for key in merged.keys() - JOURNAL_SPECS.keys():
+        for key in sorted(map(str, merged.keys() - JOURNAL_SPECS.keys())):
             self._unknown(f"journal.{key}")
         return JournalSettings(**cast("dict[str, Any]", values))
 
