@@ -111,12 +111,12 @@ assert set(RULES) == set(get_args(Rule))
 COMMAND = "toolguard"
 
 _BLOCKED = Text(
-    "请求没有发给模型：本会话的工具调用和结果对不上（{problem}）。"
+    "请求没有发给模型：其中的工具调用和结果对不上（{problem}）。"
     "管理员可以发送 {prefix}{command} explain 查看原因，"
-    "或发送 {prefix}{command} doctor 检查并修复。",
-    "Nothing was sent to the model, because the tool calls and results of this conversation "
+    "或发送 {prefix}{command} doctor 检查并修复会话。",
+    "Nothing was sent to the model, because the tool calls and results in the request "
     "do not pair ({problem}). An administrator can type {prefix}{command} explain to see why, "
-    "or {prefix}{command} doctor to check and mend it.",
+    "or {prefix}{command} doctor to check the conversation and mend it.",
 )
 _AND_MORE = Text("，另有 {count} 处", ", and {count} more")
 
