@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import settings
 
 from tests.support.bot import Bot, prepare_root
 from tests.support.model_server import ModelServer
@@ -17,6 +18,10 @@ from tests.support.model_server import ModelServer
 # AstrBot reads its root when it is imported, which a test module may do at its top.
 ROOT = Path(tempfile.mkdtemp(prefix="toolcall-guard-tests-"))
 prepare_root(ROOT)
+
+# The same examples in every run, and none that fails for a slow machine.
+settings.register_profile("project", derandomize=True, deadline=None, database=None)
+settings.load_profile("project")
 
 CORPUS = Path(__file__).with_name("corpus")
 

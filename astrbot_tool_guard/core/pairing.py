@@ -1,0 +1,295 @@
+"""The rules of a paired message list: which calls and results do not fit.
+
+An assistant message with a non-empty `tool_calls` opens a group. Until the next
+message that is no `tool` message, each id it declares needs exactly one `tool`
+message, in any order. Groups are independent: an id may come back in a later one.
+
+This is the only reader of groups. `repair` takes what is right and what is
+wrong from the violations found here, so finding and mending cannot drift apart.
+A message or a value of any type is read without raising: it breaks a rule or it
+does not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Final, cast
+
+from .errors import ToolMessageProtocolError
+from .model import Rule, Violation
+
+JsonObject = dict[str, object]
+
+
+def find_violations(messages: object) -> tuple[Violation, ...]:
+    """Find every place where tool calls and tool results do not pair.
+
+    One pass, linear in the number of messages and calls. Chat Completions
+    providers refuse a list with a violation; everything else they may refuse
+    is not looked at here.
+
+    Args:
+        messages: The list a request would send.
+
+    Returns:
+        The violations, by message and then by call; empty for a paired list.
+        A call that is left open is reported where it is declared.
+    """
+    if not isinstance(messages, list):
+        return (_violation("messages_not_a_list", None, None, messages),)
+    items = cast("list[object]", messages)
+    return () if _is_plainly_paired(items) else _read_groups(items)
+
+
+def check_messages(messages: object) -> None:
+    """Raise if tool calls and tool results of `messages` do not pair.
+
+    Args:
+        messages: The list a request would send.
+
+    Raises:
+        ToolMessageProtocolError: With everything `find_violations` found.
+    """
+    if violations := find_violations(messages):
+        raise ToolMessageProtocolError(violations)
+
+
+def effective_messages(request: Mapping[str, object]) -> object:
+    """Return what a request sends as its messages.
+
+    The SDK merges `extra_body` over the body, so its `messages` wins wherever
+    that key exists, also when its value is `None`.
+
+    Args:
+        request: Arguments of a Chat Completions request.
+    """
+    extra_body = request.get("extra_body")
+    if isinstance(extra_body, Mapping) and "messages" in extra_body:
+        return cast("Mapping[str, object]", extra_body)["messages"]
+    return request.get("messages")
+
+
+def as_object(value: object) -> JsonObject | None:
+    """Return the fields of a message or call, or `None` if it is no object.
+
+    Besides mappings the SDK also takes its own response models as messages and
+    serializes them; those are read by what they dump. Never raises.
+    """
+    if type(value) is dict:
+        return cast("JsonObject", value)
+    try:
+        if isinstance(value, Mapping):
+            return dict(cast("Mapping[str, object]", value))
+        dump = getattr(value, "model_dump", None)
+        fields = dump() if callable(dump) else None
+    except Exception:  # what cannot be read is no object, whatever it raises
+        return None
+    return cast("JsonObject", fields) if type(fields) is dict else None
+
+
+def declared_calls(fields: JsonObject) -> list[object] | None:
+    """Return the calls of a message that opens a group, else `None`."""
+    calls = fields.get("tool_calls")
+    if calls and isinstance(calls, list) and has_role(fields, "assistant"):
+        return cast("list[object]", calls)
+    return None
+
+
+def has_role(fields: JsonObject, role: str) -> bool:
+    """Tell whether a message has this role; a role of another type is no role."""
+    value = fields.get("role")
+    return isinstance(value, str) and value == role
+
+
+def is_missing(value: object) -> bool:
+    """Tell whether an id counts as absent: no key, null, or an empty string."""
+    return value is None or (isinstance(value, str) and not value)
+
+
+def _is_plainly_paired(messages: list[Any]) -> bool:
+    """Tell healthy lists of plain objects apart at the least possible cost.
+
+    Every request pays for this walk, and nearly every list is healthy. `False`
+    only means that the list has to be read properly.
+    """
+    open_ids: set[str] = set()
+    try:
+        for message in messages:
+            role = message["role"]
+            if role == "tool":
+                open_ids.remove(message["tool_call_id"])
+                continue
+            if open_ids:
+                return False
+            if role == "assistant":
+                calls = message.get("tool_calls")
+                if calls is None:
+                    continue
+                if type(calls) is not list:
+                    return False
+                for call in cast("list[Any]", calls):
+                    call_id = call["id"]
+                    if type(call_id) is not str or not call_id or call_id in open_ids:
+                        return False
+                    open_ids.add(call_id)
+    except Exception:  # a missing key, another type, an unhashable id, ...
+        return False
+    return not open_ids
+
+
+def _read_groups(messages: list[object]) -> tuple[Violation, ...]:
+    found: list[Violation] = []
+    group_at = 0
+    group_calls: list[object] = []
+    open_ids: set[str] = set()
+    known_ids: set[str] | None = None  # all ids of the group, once a result asks for them
+
+    for index, message in enumerate(messages):
+        fields = as_object(message)
+        if fields is not None and has_role(fields, "tool"):
+            result_id = fields.get("tool_call_id")
+            if isinstance(result_id, str) and result_id in open_ids:
+                open_ids.remove(result_id)
+                continue
+            if known_ids is None:
+                known_ids = _string_ids(group_calls)
+            found.append(_faulty_result(index, result_id, known_ids))
+            continue
+
+        found.extend(_unanswered(group_at, group_calls, open_ids))
+        open_ids.clear()
+        group_at, group_calls, known_ids = index, [], None
+
+        if fields is None:
+            found.append(_violation("message_not_an_object", index, None, message))
+            continue
+        if not has_role(fields, "assistant"):
+            continue
+        calls = fields.get("tool_calls")
+        if calls is None:
+            continue
+        if not isinstance(calls, list):
+            found.append(_violation("tool_calls_not_a_list", index, None, calls))
+            continue
+        group_calls = cast("list[object]", calls)
+        for call_index, call in enumerate(group_calls):
+            call_fields = as_object(call)
+            if call_fields is None:
+                found.append(_violation("tool_call_not_an_object", index, call_index, call))
+                continue
+            call_id = call_fields.get("id")
+            if isinstance(call_id, str) and call_id and call_id not in open_ids:
+                open_ids.add(call_id)
+            else:
+                found.append(_faulty_call(index, call_index, call_id))
+
+    found.extend(_unanswered(group_at, group_calls, open_ids))
+    found.sort(key=_place)
+    return tuple(found)
+
+
+def _string_ids(calls: list[object]) -> set[str]:
+    ids: set[str] = set()
+    for call in calls:
+        fields = as_object(call)
+        call_id = None if fields is None else fields.get("id")
+        if isinstance(call_id, str) and call_id:
+            ids.add(call_id)
+    return ids
+
+
+def _unanswered(index: int, calls: list[object], open_ids: set[str]) -> Iterator[Violation]:
+    """Report each open id at the first call that declares it."""
+    if not open_ids:
+        return
+    left = set(open_ids)
+    for call_index, call in enumerate(calls):
+        fields = as_object(call)
+        call_id = None if fields is None else fields.get("id")
+        if isinstance(call_id, str) and call_id in left:
+            left.remove(call_id)
+            yield _violation("unanswered_call", index, call_index, call_id)
+
+
+def _faulty_call(index: int, call_index: int, call_id: object) -> Violation:
+    rule: Rule = "duplicate_call_id"
+    if is_missing(call_id):
+        rule = "missing_call_id"
+    elif not isinstance(call_id, str):
+        rule = "invalid_call_id"
+    return _violation(rule, index, call_index, call_id)
+
+
+def _faulty_result(index: int, result_id: object, known_ids: set[str]) -> Violation:
+    rule: Rule = "orphan_result"
+    if is_missing(result_id):
+        rule = "missing_result_id"
+    elif not isinstance(result_id, str):
+        rule = "invalid_result_id"
+    elif result_id in known_ids:
+        rule = "duplicate_result"
+    return _violation(rule, index, None, result_id)
+
+
+_DETAILS: Final[dict[Rule, str]] = {
+    "messages_not_a_list": "the messages are {kind}, not a list",
+    "message_not_an_object": "the message is {kind}, not an object",
+    "tool_calls_not_a_list": "tool_calls is {kind}, not a list",
+    "tool_call_not_an_object": "the call is {kind}, not an object",
+    "missing_call_id": "the call has no id",
+    "invalid_call_id": "the call's id is {kind}, not a string",
+    "duplicate_call_id": "an earlier call of this message has the same id",
+    "unanswered_call": "no tool message answers this call before the next other message",
+    "missing_result_id": "the tool message has no tool_call_id",
+    "invalid_result_id": "the tool message's tool_call_id is {kind}, not a string",
+    "duplicate_result": "an earlier tool message has already answered this call",
+    "orphan_result": "no call with this id is open here",
+}
+
+
+def _violation(
+    rule: Rule, message_index: int | None, call_index: int | None, value: object
+) -> Violation:
+    """Build a violation around the thing or the id that is at fault."""
+    named = rule not in _ABOUT_THINGS and isinstance(value, str) and value
+    return Violation(
+        rule=rule,
+        message_index=message_index,
+        call_index=call_index,
+        tool_call_id=str(value) if named else None,
+        detail=_DETAILS[rule].format(kind=_kind(value)),
+    )
+
+
+_ABOUT_THINGS: Final[frozenset[Rule]] = frozenset(
+    {
+        "messages_not_a_list",
+        "message_not_an_object",
+        "tool_calls_not_a_list",
+        "tool_call_not_an_object",
+    }
+)
+
+
+def _kind(value: object) -> str:
+    """Name a value's JSON type; never its content."""
+    if value is None:
+        return "null"
+    if isinstance(value, bool):
+        return "a boolean"
+    if isinstance(value, (int, float)):
+        return "a number"
+    if isinstance(value, str):
+        return "a string"
+    if isinstance(value, (list, tuple)):
+        return "a list" if isinstance(value, list) else "a tuple"
+    if isinstance(value, Mapping):
+        return "an object"
+    return "of another type"
+
+
+def _place(violation: Violation) -> tuple[int, int]:
+    return (
+        -1 if violation.message_index is None else violation.message_index,
+        -1 if violation.call_index is None else violation.call_index,
+    )
