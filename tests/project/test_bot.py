@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from tests.support.answers import call, calls, say
@@ -46,7 +48,7 @@ async def test_a_broken_history_is_refused_by_every_provider(bot: Bot) -> None:
 
 
 async def test_another_plugin_sees_and_changes_a_request(bot: Bot) -> None:
-    def add_orphan(event: object, request: object) -> None:
+    def add_orphan(event: Any, request: Any) -> None:
         request.contexts.append({"role": "tool", "tool_call_id": "x", "content": "12 C"})
 
     bot.neighbour.on_request = add_orphan

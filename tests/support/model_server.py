@@ -28,6 +28,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from http import HTTPStatus
 from itertools import cycle
+from pathlib import Path
 from typing import Any, Literal, Self
 
 from .answers import (
@@ -215,7 +216,7 @@ class ModelServer:
         self.requests.append(request)
         try:
             kept = await self._answer(request, reader, writer)
-        except (ConnectionError, _ClientLeft):
+        except (ConnectionError, _ClientLeftError):
             request.ended = "left"
             return False
         request.ended = "sent" if kept else "cut"
@@ -247,18 +248,18 @@ class ModelServer:
         await body.gate()
         try:
             await _send_answer(request, answer, body)
-        except _CutHere:
+        except _CutError:
             return False
         if cut is None:
             await _send(writer, b"0\r\n\r\n")
         return cut is None
 
 
-class _ClientLeft(Exception):
+class _ClientLeftError(Exception):
     """The client closed the connection while an answer waited at a gate."""
 
 
-class _CutHere(Exception):
+class _CutError(Exception):
     """The body has reached the byte at which its connection is cut."""
 
 
@@ -291,7 +292,7 @@ class _Body:
             if data:
                 await self._chunk(data)
             if len(data) < whole:
-                raise _CutHere
+                raise _CutError
         else:
             await self._chunk(data)
         self._sent += 1
@@ -307,7 +308,7 @@ class _Body:
         try:
             await asyncio.wait({release, left}, return_when=asyncio.FIRST_COMPLETED)
             if left.done():
-                raise _ClientLeft
+                raise _ClientLeftError
         finally:
             for waiting in (release, left):
                 waiting.cancel()
@@ -380,8 +381,7 @@ def _json_answer(status: int, body: Mapping[str, Any]) -> bytes:
 
 
 async def _main(script: str) -> None:
-    with open(script, encoding="utf-8") as file:
-        answers = cycle([from_json(answer) for answer in json.load(file)])
+    answers = cycle([from_json(answer) for answer in json.loads(script)])
     async with ModelServer(strict=False) as server:
         server.fallback = lambda _: next(answers)
         print(server.url, flush=True)
@@ -389,4 +389,4 @@ async def _main(script: str) -> None:
 
 
 if __name__ == "__main__":
-    asyncio.run(_main(sys.argv[1]))
+    asyncio.run(_main(Path(sys.argv[1]).read_text(encoding="utf-8")))
