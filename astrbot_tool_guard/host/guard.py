@@ -1,0 +1,208 @@
+"""Which functions of AstrBot and the SDK are wrapped, and what stands in each wrapper.
+
+The rule: a wrapper is short. It finds out who asks, hands over to the stages in
+their order, and calls what it wraps outside of everything that contains our own
+faults, so that AstrBot's exceptions stay AstrBot's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from functools import partial
+from typing import Any, cast
+
+from astrbot import logger
+
+from ..core.errors import ToolMessageProtocolError
+from ..events import EventBus, Observer
+from ..sessions import SessionOverrides
+from ..settings import Settings
+from .call import Call, Providers, Transport, provider_id_of
+from .faults import Faults
+from .refusal import Refusals
+from .request import RequestStage
+from .runs import current_run, current_session
+from .seams import Seams, SeamStatus, Wrapper
+from .versions import (
+    API_ERROR,
+    CREATE,
+    FALLBACK,
+    LLM_RESPONSES,
+    QUERY,
+    QUERY_STREAM,
+    RESPONSES_API_ERROR,
+    STEP,
+)
+
+_installed: Guard | None = None
+
+
+class Guard:
+    """An installed guard; made by `install`.
+
+    Attributes:
+        settings: What the operator decided; may be replaced at any time.
+        sessions: The per-session overrides, if there are any.
+        events: Where everything the guard does is told.
+    """
+
+    def __init__(
+        self, settings: Settings, sessions: SessionOverrides | None, events: EventBus
+    ) -> None:
+        self.settings = settings
+        self.sessions = sessions
+        self.events = events
+        self._faults = Faults(logger, events)
+        self._providers = Providers()
+        self._seams = Seams(logger)
+        self._request = RequestStage(logger, events)
+        refusals = Refusals(self._faults, lambda: self.settings.language, self._seams.check)
+        self._wrappers: dict[Any, Wrapper] = {
+            CREATE: self._create,
+            QUERY: partial(self._payload, "complete"),
+            QUERY_STREAM: partial(self._payload, "stream"),
+            API_ERROR: _pass_ours_on,
+            RESPONSES_API_ERROR: _pass_ours_on,
+            LLM_RESPONSES: refusals.answers,
+            FALLBACK: refusals.fallback,
+            STEP: refusals.step,
+        }
+
+    def attach(self) -> None:
+        """Put the wrappers on; what an earlier load left is taken off first.
+
+        Raises:
+            SeamError: They cannot be put on at all; nothing was touched.
+        """
+        self._seams.attach(self._wrappers)
+
+    def uninstall(self) -> None:
+        """Take off every wrapper; without effect on a guard that is off already."""
+        global _installed
+        self._seams.detach()
+        if _installed is self:
+            _installed = None
+
+    def status(self) -> tuple[SeamStatus, ...]:
+        """Return what became of each seam."""
+        self._seams.check()
+        return self._seams.status()
+
+    def subscribe(self, observer: Observer) -> Callable[[], None]:
+        """Tell `observer` every event; call what is returned to stop that."""
+        return self.events.subscribe(observer)
+
+    def watch(self, providers: Callable[[], Iterable[object]]) -> None:
+        """Say where AstrBot's providers are found, for adapters that send by themselves.
+
+        Args:
+            providers: Returns the chat providers there are now.
+        """
+        self._providers.known = providers
+
+    # --- the wrappers ----------------------------------------------------------------
+
+    def _create(
+        self, wrapped: Any, completions: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
+        """`AsyncCompletions.create`: the exact request and the exact answer."""
+        call: Call | None = None
+        with self._faults.contained("request"):
+            self._seams.check()
+            provider = self._providers.of(getattr(completions, "_client", None))
+            if provider is not None:
+                streaming = kwargs.get("stream") is True
+                call = self._call(provider, kwargs, "stream" if streaming else "complete")
+        if call is None or not call.modes.enabled:
+            return wrapped(*args, **kwargs)
+        return self._send(wrapped, args, kwargs, call)
+
+    async def _send(
+        self, wrapped: Any, args: tuple[Any, ...], kwargs: dict[str, Any], call: Call
+    ) -> Any:
+        with self._faults.contained("request stage"):
+            self._request.check(kwargs, call)
+        return await wrapped(*args, **kwargs)
+
+    def _payload(
+        self,
+        transport: Transport,
+        wrapped: Any,
+        provider: Any,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+    ) -> Any:
+        """`_query` and `_query_stream`: the messages before AstrBot's clean-up."""
+        with self._faults.contained("payload"):
+            self._providers.remember(provider)
+            payload = args[0] if args else kwargs.get("payloads")
+            if isinstance(payload, dict):
+                request = cast("dict[str, Any]", payload)
+                self._request.check_payload(request, self._call(provider, request, transport))
+        return wrapped(*args, **kwargs)
+
+    def _call(self, provider: Any, request: dict[str, Any], transport: Transport) -> Call:
+        session = current_session()
+        provider_id = provider_id_of(provider)
+        overrides = self.sessions.get(session) if self.sessions is not None and session else None
+        timeout = getattr(provider, "timeout", None)
+        return Call(
+            provider=provider,
+            provider_id=provider_id,
+            model=str(request.get("model") or ""),
+            session=session,
+            run=current_run(),
+            modes=self.settings.resolve(provider_id, overrides),
+            transport=transport,
+            tools=request.get("tools"),
+            timeout=float(timeout) if isinstance(timeout, int | float) else None,
+        )
+
+
+def _pass_ours_on(
+    wrapped: Any, provider: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Any:
+    """`_handle_api_error`: ours is none of the errors it knows by their text.
+
+    AstrBot looks for "429", "context length" and "tool … support" in an error's
+    text, and rotates keys, drops history or strips tools when it finds them.
+    """
+    error = args[0] if args else kwargs.get("e", kwargs.get("error"))
+    if isinstance(error, ToolMessageProtocolError):
+        raise error
+    return wrapped(*args, **kwargs)
+
+
+def install(
+    settings: Settings | None = None,
+    *,
+    sessions: SessionOverrides | None = None,
+    events: EventBus | None = None,
+) -> Guard:
+    """Put the guard on the AstrBot of this process.
+
+    Calling it again gives the same guard and replaces what is passed. Wrappers
+    that an earlier load of this package left behind are taken off first.
+
+    Args:
+        settings: What the operator decided; without it the defaults.
+        sessions: Per-session overrides.
+        events: Where to tell what the guard does.
+
+    Raises:
+        SeamError: The guard cannot be put on at all; nothing was touched.
+    """
+    global _installed
+    guard = _installed
+    if guard is not None:
+        guard.settings = settings or guard.settings
+        guard.sessions = sessions or guard.sessions
+        return guard
+    guard = Guard(settings or Settings(), sessions, events or EventBus(logger))
+    try:
+        guard.attach()
+    except BaseException:
+        guard.uninstall()
+        raise
+    _installed = guard
+    return guard

@@ -1,0 +1,159 @@
+"""The way of a blocked request through AstrBot's agent loop, to one clear sentence.
+
+The rule: a request that was stopped here is no failure of a provider. No other
+provider is asked, nothing is retried, and the user reads what is wrong instead of
+an exception's name, unless the persona has an error text of its own.
+
+Between the provider and the loop's end, AstrBot catches every `Exception` and goes
+on to the next provider. Ours goes past that as a `BaseException` that exists only
+there: it is let loose only where somebody waits to turn it back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Callable, Iterator
+from contextlib import contextmanager, nullcontext
+from functools import partial
+from typing import Any
+
+from ..core.errors import ToolMessageProtocolError
+from ..settings import LanguageSetting
+from ..texts import blocked_sentence, pick_language
+from .faults import Faults
+from .relay import relay
+from .runs import Run, current_run, run_of, within
+
+
+class PastFallback(BaseException):
+    """Carries our exception past `except Exception`; never leaves the agent loop."""
+
+    def __init__(self, error: ToolMessageProtocolError) -> None:
+        super().__init__(str(error))
+        self.error = error
+
+
+class Refusals:
+    """The wrappers around the agent loop.
+
+    Args:
+        faults: Where our own faults end.
+        language: Returns the `language` setting.
+        started: Called at each step of a run, for what is checked once in a while.
+    """
+
+    def __init__(
+        self,
+        faults: Faults,
+        language: Callable[[], LanguageSetting],
+        started: Callable[[], None],
+    ) -> None:
+        self._faults = faults
+        self._language = language
+        self._started = started
+
+    def step(self, wrapped: Any, runner: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """`ToolLoopAgentRunner.step`: names the run, and words the refusal."""
+        stream = wrapped(*args, **kwargs)
+        with self._faults.contained("agent step"):
+            self._started()
+            run = run_of(runner)
+            return relay(
+                stream,
+                partial(within, run),
+                item=partial(self._step_item, run),
+                failed=partial(self._step_failed, run, nested=current_run() is not None),
+            )
+        return stream
+
+    def answers(
+        self, wrapped: Any, runner: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
+        """`_iter_llm_responses`: lets our exception past the fallback."""
+        stream = wrapped(*args, **kwargs)
+        with self._faults.contained("model answers"):
+            return relay(stream, nullcontext, failed=partial(_let_past, run_of(runner)))
+        return stream
+
+    def fallback(
+        self, wrapped: Any, runner: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
+        """`_iter_llm_responses_with_fallback`: ends the loop with a refusal."""
+        stream: AsyncGenerator[Any, Any] = wrapped(*args, **kwargs)
+        with self._faults.contained("provider fallback"):
+            run = run_of(runner)
+            return relay(stream, partial(_awaiting, run), failed=partial(self._refused, run))
+        return stream
+
+    def _step_item(self, run: Run, item: Any) -> Any:
+        if run.refusal is not None and getattr(item, "type", None) == "err":
+            with self._faults.contained("block sentence"):
+                _show_alone(item, run.refusal)
+        return item
+
+    def _step_failed(self, run: Run, error: BaseException, *, nested: bool) -> Any:
+        if isinstance(error, PastFallback):
+            raise error.error from None
+        if isinstance(error, ToolMessageProtocolError) and not nested:
+            # A request beside the provider loop was blocked (`skills_like` asks a
+            # second time). AstrBot shows the event's error text for any exception.
+            with self._faults.contained("block sentence"):
+                _give_error_text(run, self._sentence(run, error))
+        raise error
+
+    def _refused(self, run: Run, error: BaseException) -> Any:
+        if not isinstance(error, PastFallback):
+            raise error
+        with self._faults.contained("block sentence"):
+            from astrbot.core.provider.entities import LLMResponse
+
+            run.refusal = self._sentence(run, error.error)
+            return LLMResponse(role="err", completion_text=run.refusal)
+        raise error.error from None
+
+    def _sentence(self, run: Run, error: ToolMessageProtocolError) -> str:
+        sample = str(getattr(run.event, "message_str", "") or "")
+        language = pick_language(self._language(), sample)
+        return blocked_sentence(language, error.violations, prefix=_wake_prefix(run))
+
+
+@contextmanager
+def _awaiting(run: Run) -> Iterator[None]:
+    """Say that a `PastFallback` of this run is waited for."""
+    before, run.awaits_refusal = run.awaits_refusal, True
+    try:
+        yield
+    finally:
+        run.awaits_refusal = before
+
+
+def _let_past(run: Run, error: BaseException) -> Any:
+    if isinstance(error, ToolMessageProtocolError) and run.awaits_refusal:
+        raise PastFallback(error) from None
+    raise error
+
+
+def _show_alone(item: Any, sentence: str) -> None:
+    """Take AstrBot's "LLM error" from before the sentence; another text is a persona's."""
+    from astrbot.core.message.message_event_result import MessageChain
+
+    if item.data["chain"].get_plain_text().endswith(sentence):
+        item.data["chain"] = MessageChain().message(sentence)
+
+
+def _give_error_text(run: Run, sentence: str) -> None:
+    from astrbot.core.persona_error_reply import (
+        extract_persona_custom_error_message_from_event,
+        set_persona_custom_error_message_on_event,
+    )
+
+    if extract_persona_custom_error_message_from_event(run.event) is None:
+        set_persona_custom_error_message_on_event(run.event, sentence)
+
+
+def _wake_prefix(run: Run) -> str:
+    """Return what a command begins with in this chat."""
+    context: Any = run.star_context
+    if context is None:
+        return "/"
+    prefixes = context.get_config(umo=run.session).get("wake_prefix")
+    return str(prefixes[0]) if prefixes else "/"
