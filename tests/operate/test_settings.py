@@ -236,5 +236,5 @@ def test_settings_cannot_be_changed_afterwards():
     ],
 )
 def test_a_plugin_author_is_told_of_a_wrong_value_at_once(keywords):
-    with pytest.raises(ValueError, match="takes one of|no setting"):
+    with pytest.raises(ValueError, match=r"takes one of|no setting"):
         Settings(**keywords)
