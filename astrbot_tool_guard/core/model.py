@@ -6,8 +6,9 @@ the module that makes them (`pairing`, `repair`, `assembly`, `verdict`).
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 Rule = Literal[
     "messages_not_a_list",
@@ -98,3 +99,142 @@ class Repair:
 
     messages: object
     changes: tuple[Change, ...]
+
+
+ProblemKind = Literal[
+    "truncated",
+    "invalid_json",
+    "not_an_object",
+    "too_large",
+    "too_deep",
+    "too_many_calls",
+    "stream_error",
+    "missing_required",
+    "schema",
+]
+Validation = Literal["structural", "strict", "off"]
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """One reason why a tool call cannot be run.
+
+    Attributes:
+        kind: What is wrong, from a closed set.
+        path: The declared property at fault, as in `route.stops[2].city`; `""`
+            for the arguments as a whole. A key the schema does not declare
+            shows as `*`, since it came from the model.
+        detail: What was expected, in words that echo neither the arguments nor
+            the schema's prose.
+    """
+
+    kind: ProblemKind
+    path: str
+    detail: str
+
+    def to_dict(self) -> dict[str, object]:
+        """Return the JSON object of the public contract."""
+        return {"kind": self.kind, "path": self.path, "detail": self.detail}
+
+
+@dataclass(frozen=True, slots=True)
+class ToolCall:
+    """One whole tool call, decoded and checked.
+
+    Attributes:
+        name: The tool's name, as the model wrote it.
+        id: A usable id: the provider's, or one from the caller's source.
+        id_generated: Whether `id` is ours.
+        raw_arguments: The argument text as read from the answer; `None` where
+            none came.
+        arguments: The object the text decodes to, `{}` where it counts as
+            empty, else `None`.
+        blank: Whether no argument text but white space, null or nothing came.
+        missing: Top-level required names that `arguments` lacks.
+        problems: Why the call must not run; empty for a valid call.
+        unchecked: What of the schema was not checked, and why.
+        extras: Unknown keys of the call, as they came.
+    """
+
+    name: str
+    id: str
+    id_generated: bool
+    raw_arguments: str | None
+    arguments: dict[str, Any] | None
+    blank: bool
+    missing: tuple[str, ...]
+    problems: tuple[Problem, ...]
+    unchecked: tuple[str, ...]
+    extras: Mapping[str, Any]
+
+    @property
+    def valid(self) -> bool:
+        """Whether the call may run."""
+        return not self.problems
+
+    def to_dict(self) -> dict[str, object]:
+        """Return the JSON object of the public contract."""
+        return {
+            **self.extras,
+            "name": self.name,
+            "id": self.id,
+            "id_generated": self.id_generated,
+            "raw_arguments": self.raw_arguments,
+            "arguments": self.arguments,
+            "valid": self.valid,
+            "problems": [problem.to_dict() for problem in self.problems],
+            "unchecked": list(self.unchecked),
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class DroppedCall:
+    """A call entry that cannot be a call: it has no name, or is no object.
+
+    Attributes:
+        reason: `nameless`, `not_an_object` or `too_many_calls`.
+        id: Its id where it had a usable one.
+        raw_arguments: Its argument text, so that nothing is lost.
+    """
+
+    reason: Literal["nameless", "not_an_object", "too_many_calls"]
+    id: str | None
+    raw_arguments: str | None
+
+    def to_dict(self) -> dict[str, object]:
+        """Return the JSON object of the public contract."""
+        return {"reason": self.reason, "id": self.id, "raw_arguments": self.raw_arguments}
+
+
+@dataclass(frozen=True, slots=True)
+class Assembly:
+    """An answer read as a whole.
+
+    Attributes:
+        content: The answer's text, or `None`.
+        finish_reason: As the provider sent it; `None` where none came.
+        error: One sentence where the answer ended in an error object.
+        calls: The named calls, in the order they are to run.
+        dropped: What could not be a call.
+    """
+
+    content: str | None
+    finish_reason: str | None
+    error: str | None
+    calls: tuple[ToolCall, ...]
+    dropped: tuple[DroppedCall, ...]
+
+    @property
+    def ok(self) -> bool:
+        """Whether every call may run and the answer did not end in an error."""
+        return self.error is None and all(call.valid for call in self.calls)
+
+    def to_dict(self) -> dict[str, object]:
+        """Return the JSON object of the public contract."""
+        return {
+            "content": self.content,
+            "finish_reason": self.finish_reason,
+            "error": self.error,
+            "calls": [call.to_dict() for call in self.calls],
+            "dropped": [call.to_dict() for call in self.dropped],
+        }

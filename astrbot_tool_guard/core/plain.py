@@ -1,0 +1,19 @@
+"""What plain JSON data is, said once, with types.
+
+Data from a model or a provider has any shape. These guards narrow it without
+trusting it: the members of an object or a list stay of any type.
+"""
+
+from __future__ import annotations
+
+from typing import Any, TypeGuard
+
+
+def is_object(value: object) -> TypeGuard[dict[str, Any]]:
+    """Whether `value` is a JSON object."""
+    return isinstance(value, dict)
+
+
+def is_list(value: object) -> TypeGuard[list[Any]]:
+    """Whether `value` is a JSON array."""
+    return isinstance(value, list)
