@@ -26,7 +26,7 @@ from typing import TypeVar
 from .events import AttemptRecord, Event, Incident
 from .journal_store import Entry, JournalStore, Row
 from .settings import JournalSettings
-from .shapes import redact, shape
+from .redaction import redact, shape
 from .texts import clean
 
 BATCH_SECONDS = 0.5

@@ -8,7 +8,6 @@ passes through.
 
 from __future__ import annotations
 
-import logging
 import time
 import traceback
 from types import TracebackType
@@ -25,12 +24,10 @@ class Faults:
     """Where the guard's own faults end.
 
     Args:
-        logger: AstrBot's logger.
-        events: Gets a `guard_fault` incident for each line.
+        events: Gets a `guard_fault` incident for each; the event log makes it a line.
     """
 
-    def __init__(self, logger: logging.Logger, events: EventBus) -> None:
-        self._logger = logger
+    def __init__(self, events: EventBus) -> None:
         self._events = events
         self._told: dict[str, float] = {}
 
@@ -51,7 +48,6 @@ class Faults:
         if now - self._told.get(place, -QUIET_S) < QUIET_S:
             return
         self._told[place] = now
-        self._logger.error("Tool Call Guard failed (%s); AstrBot goes on without it", place)
         self._events.emit(
             Incident(
                 kind="guard_fault",

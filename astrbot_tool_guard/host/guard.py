@@ -14,6 +14,7 @@ from typing import Any, cast
 from astrbot import logger
 
 from ..core.errors import ToolMessageProtocolError
+from ..eventlog import EventLog
 from ..events import EventBus, Observer
 from ..sessions import SessionOverrides
 from ..settings import Settings
@@ -52,10 +53,11 @@ class Guard:
         self.settings = settings
         self.sessions = sessions
         self.events = events
-        self._faults = Faults(logger, events)
+        self._unlog = events.subscribe(EventLog(logger).observe)
+        self._faults = Faults(events)
         self._providers = Providers()
         self._seams = Seams(logger)
-        self._request = RequestStage(logger, events)
+        self._request = RequestStage(events)
         refusals = Refusals(self._faults, lambda: self.settings.language, self._seams.check)
         self._wrappers: dict[Any, Wrapper] = {
             CREATE: self._create,
@@ -80,6 +82,7 @@ class Guard:
         """Take off every wrapper; without effect on a guard that is off already."""
         global _installed
         self._seams.detach()
+        self._unlog()
         if _installed is self:
             _installed = None
 

@@ -7,12 +7,11 @@ an exception that names rules and indexes and holds nothing of the messages.
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, cast
 
-from ..core.errors import ToolMessageProtocolError, summarize
+from ..core.errors import ToolMessageProtocolError
 from ..core.model import Violation
 from ..core.pairing import effective_messages, find_violations
 from ..events import AttemptRecord, EventBus, Incident, IncidentKind
@@ -26,12 +25,10 @@ class RequestStage:
     """Checks requests and tells what it found.
 
     Args:
-        logger: Gets one line per finding.
         events: Gets an incident per finding, and an attempt per stopped request.
     """
 
-    def __init__(self, logger: logging.Logger, events: EventBus) -> None:
-        self._logger = logger
+    def __init__(self, events: EventBus) -> None:
         self._events = events
 
     def check(self, request: Mapping[str, Any], call: Call) -> None:
@@ -66,13 +63,6 @@ class RequestStage:
 
     def _found(self, violations: Sequence[Violation], call: Call) -> None:
         blocks = call.modes.request_guard != "observe"
-        self._logger.warning(
-            "Tool Call Guard %s a request (session %s, provider %s): %s",
-            "blocked" if blocks else "observed",
-            call.session or "-",
-            call.provider_id or "-",
-            summarize(tuple(violations)),
-        )
         self._tell("request_blocked" if blocks else "request_observed", violations, call)
         if blocks:
             raise ToolMessageProtocolError(violations)

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from astrbot_tool_guard.shapes import MAX_DECODED, MAX_REDACTED, MAX_SHAPE, redact, shape
+from astrbot_tool_guard.redaction import MAX_DECODED, MAX_REDACTED, MAX_SHAPE, redact, shape
 
 
 @pytest.mark.parametrize(
