@@ -28,7 +28,6 @@ import asyncio
 import contextlib
 import itertools
 import json
-import logging
 import os
 import shutil
 import sys
@@ -158,16 +157,16 @@ class Turn:
         return [request for request in self.requests if request.refusal]
 
 
-class Log(logging.Handler):
+class Log:
     """Keeps what AstrBot and its plugins log, as `LEVEL message`."""
 
     def __init__(self) -> None:
-        super().__init__(logging.DEBUG)
         self.lines: list[str] = []
 
-    def emit(self, record: logging.LogRecord) -> None:
-        """Keep one line."""
-        self.lines.append(f"{record.levelname} {record.getMessage()}")
+    def __call__(self, message: Any) -> None:
+        """Keep one line; a sink of loguru, where all of AstrBot's loggers end."""
+        record = message.record
+        self.lines.append(f"{record['level'].name} {record['message']}")
 
 
 class Bot:
@@ -180,12 +179,9 @@ class Bot:
 
     @classmethod
     async def start(cls, server: ModelServer) -> Bot:
-        """Start AstrBot with `server` as its model.
-
-        Args:
-            server: A started server.
-        """
-        from astrbot.core import LogBroker, astrbot_config, core_lifecycle, db_helper, logger
+        """Start AstrBot with `server`, which is running, as its model."""
+        from astrbot.core import LogBroker, astrbot_config, core_lifecycle, db_helper
+        from loguru import logger
 
         async def nothing(*_: Any) -> None:
             """Stand in for a start-up step that needs the network."""
@@ -193,13 +189,13 @@ class Bot:
         # Both fetch from the network at start.
         core_lifecycle.update_llm_metadata = nothing
         core_lifecycle.html_renderer.initialize = nothing  # type: ignore[method-assign]
+        log = Log()
+        logger.add(log, level="DEBUG")
         fresh = base_config(server.url)
         for part in ("provider_sources", "provider"):
             astrbot_config[part] = fresh[part]
         lifecycle = core_lifecycle.AstrBotCoreLifecycle(LogBroker(), db_helper)
         await lifecycle.initialize()
-        log = Log()
-        logger.addHandler(log)
         return cls(lifecycle, server, log)
 
     async def stop(self) -> None:
@@ -383,18 +379,22 @@ class Bot:
         if request_max_retries is not None:
             model["request_max_retries"] = request_max_retries
         groups: dict[str, Any] = {**runner, "model": {**runner.get("model", {}), **model}}
-        settings = self.config["agent_runner"]["config"]
-        before = {name: dict(settings[name]) for name in groups}
-        for name, values in groups.items():
-            settings[name].update(values)
-        await self.lifecycle.reload_pipeline_scheduler("default")
+        before = {name: dict(self._runner_settings[name]) for name in groups}
+        await self._set_runner(groups)
         try:
             yield
         finally:
-            for name, values in before.items():
-                settings[name].clear()
-                settings[name].update(values)
-            await self.lifecycle.reload_pipeline_scheduler("default")
+            await self._set_runner(before)
+
+    async def _set_runner(self, groups: Mapping[str, Mapping[str, Any]]) -> None:
+        for name, values in groups.items():
+            self._runner_settings[name].update(values)
+        await self.lifecycle.reload_pipeline_scheduler("default")
+
+    @property
+    def _runner_settings(self) -> Any:
+        # Looked up each time: AstrBot replaces the inner parts when it reloads.
+        return self.config["agent_runner"]["config"]
 
     @contextlib.contextmanager
     def provider_config(self, provider_id: str = MAIN, **values: Any) -> Iterator[None]:

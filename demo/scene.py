@@ -1,0 +1,172 @@
+"""A scenario: something that goes wrong in a bot, played without and with the guard.
+
+A scenario is data: a title, a coroutine that plays it, and the promise that the
+guarded half must keep. It is played complete and streaming, and what both have in
+common is told once. A table is a list of scenarios; add one in a module of its own
+and name it in `demo.__main__`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, replace
+
+from tests.support.bot import Bot, Turn
+from tests.support.model_server import Request
+
+KEYS = {"sk-main-1": "main, key 1", "sk-main-2": "main, key 2", "sk-backup": "backup"}
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What one playing of a scenario came to.
+
+    Attributes:
+        asked: Provider and key of each request that was sent, in order.
+        refused: How many of them the provider refused.
+        tools: Each run of a tool, as `name(arguments)`.
+        user: What the user read; the error a plugin got, where it asked itself.
+        next_turn: Whether the provider takes the stored history on the next turn;
+            `None` where nobody asked.
+    """
+
+    asked: tuple[str, ...]
+    refused: int
+    tools: tuple[str, ...]
+    user: str
+    next_turn: bool | None = None
+
+    def lines(self) -> list[str]:
+        """Return what stands in the table's cell, a fact a line."""
+        told = [f"sent: {self._sent()}"]
+        if self.tools:
+            told.append(f"ran: {', '.join(self.tools)}")
+        told.append(f"user: {self.user or 'nothing'}")
+        if self.next_turn is not None:
+            told.append(f"next turn: {'accepted' if self.next_turn else 'refused'}")
+        return told
+
+    def _sent(self) -> str:
+        if not self.asked:
+            return "nothing"
+        many = f"{len(self.asked)} request{'s' * (len(self.asked) > 1)}"
+        all_refused = self.refused == len(self.asked)
+        fate = {0: ""}.get(
+            self.refused, ", all refused" if all_refused else f", {self.refused} refused"
+        )
+        return f"{many}{fate} ({'; '.join(_counted(self.asked))})"
+
+
+Play = Callable[[Bot, str, bool], Awaitable[Seen]]
+Promise = Callable[[Seen, Seen], str | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Scenario:
+    """One row of a table.
+
+    Attributes:
+        title: What goes wrong.
+        play: Plays it: the bot, a session of its own, and whether to stream.
+        promise: Given what was seen with the guard and without it, says what is
+            not as promised, or `None`.
+    """
+
+    title: str
+    play: Play
+    promise: Promise
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """A title and its scenarios."""
+
+    title: str
+    scenarios: Sequence[Scenario]
+
+
+@dataclass(frozen=True, slots=True)
+class Played:
+    """A scenario as it went one way, complete and streaming."""
+
+    complete: Seen
+    streaming: Seen
+
+    def lines(self) -> list[str]:
+        """Return the lines of the cell; both ways where they differ."""
+        # Which of the keys comes first is AstrBot's dice, and not what differs.
+        if _without_dice(self.complete) == _without_dice(self.streaming):
+            return self.complete.lines()
+        streaming = [f"streaming {line}" for line in self.streaming.lines()]
+        return [f"complete {line}" for line in self.complete.lines()] + streaming
+
+
+async def play(scenario: Scenario, bot: Bot, session: str) -> Played:
+    """Play `scenario` complete and streaming, each in a session of its own."""
+    seen: list[Seen] = []
+    for streaming in (False, True):
+        bot.reset()
+        seen.append(await scenario.play(bot, f"{session}-{streaming}", streaming))
+    bot.reset()
+    return Played(*seen)
+
+
+def broken_promises(scenario: Scenario, alone: Played, guarded: Played) -> list[str]:
+    """Return what the guarded half of `scenario` does not keep."""
+    pairs = (("complete", guarded.complete, alone.complete),)
+    pairs += (("streaming", guarded.streaming, alone.streaming),)
+    broken = [(way, scenario.promise(with_guard, without)) for way, with_guard, without in pairs]
+    return [f"{way}: {what}" for way, what in broken if what]
+
+
+def seen_in(turn: Turn, *, next_turn: bool | None = None) -> Seen:
+    """Return what came of a turn of the chat."""
+    tools = tuple(f"{run.tool}({_shown(run.arguments)})" for run in turn.invocations)
+    return seen_by(turn.requests, " ⏎ ".join(turn.texts), tools, next_turn)
+
+
+def seen_by(
+    requests: Sequence[Request],
+    user: str,
+    tools: tuple[str, ...] = (),
+    next_turn: bool | None = None,
+) -> Seen:
+    """Return what came of some requests."""
+    asked = tuple(KEYS.get(request.key, request.key) for request in requests)
+    refused = sum(request.refusal is not None for request in requests)
+    return Seen(asked, refused, tools, " ".join(user.split()), next_turn)
+
+
+def nothing_sent(telling: str) -> Promise:
+    """Promise that no request was sent, and that what the user reads holds `telling`."""
+
+    def kept(guarded: Seen, alone: Seen) -> str | None:
+        if guarded.asked:
+            return f"sent {len(guarded.asked)} request(s)"
+        return None if telling in guarded.user else f"the user did not read {telling!r}"
+
+    return kept
+
+
+def same_as_alone(guarded: Seen, alone: Seen) -> str | None:
+    """Promise that the guard changed nothing."""
+    same = _without_dice(guarded) == _without_dice(alone)
+    return None if same else "it went otherwise than without the guard"
+
+
+def _without_dice(seen: Seen) -> Seen:
+    return replace(seen, asked=tuple(name.partition(",")[0] for name in seen.asked))
+
+
+def _counted(names: Sequence[str]) -> list[str]:
+    counted: list[tuple[str, int]] = []
+    for name in names:
+        if counted and counted[-1][0] == name:
+            counted[-1] = (name, counted[-1][1] + 1)
+        else:
+            counted.append((name, 1))
+    return [name if count == 1 else f"{name} × {count}" for name, count in counted]
+
+
+def _shown(arguments: dict[str, object]) -> str:
+    return ", ".join(f"{name}={value!r}" for name, value in arguments.items())
