@@ -23,7 +23,7 @@ from .schema import ToolSchema, missing_required
 MAX_ARGUMENT_CHARS: Final = 4 * 1024 * 1024
 """Characters of one call's arguments beyond which it is refused."""
 
-MAX_STRICT_CHARS: Final = 256 * 1024
+MAX_STRICT_CHARS: Final = 64 * 1024
 """Characters beyond which arguments are not checked against the whole schema."""
 
 
@@ -166,7 +166,7 @@ def _decode(raw: str, normalize: bool, schema: ToolSchema | None) -> Any:
     except JsonTextError as fault:
         if fault.kind == "too_deep":
             problem = Problem("too_deep", "", str(fault))
-        elif jsontext.is_prefix(raw):
+        elif fault.kind == "no_json" and jsontext.is_prefix(raw):
             problem = Problem("truncated", "", "the arguments end before the JSON object does")
         else:
             problem = Problem("invalid_json", "", "the arguments are not valid JSON")

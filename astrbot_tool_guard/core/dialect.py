@@ -28,7 +28,7 @@ from .jsontext import same
 from .model import Problem
 from .schema import missing_required, shown
 
-MAX_STEPS: Final = 4_000
+MAX_STEPS: Final = 2_000
 """Subschema evaluations one check of arguments may take."""
 
 MAX_SCHEMA_STEPS: Final = 40_000

@@ -76,7 +76,8 @@ class JsonTextError(ValueError):
     """A text is not JSON that can be used and sent again.
 
     Attributes:
-        kind: `invalid_json` or `too_deep`.
+        kind: `no_json` where the grammar is broken, `unusable` where a value
+            cannot be sent again, `too_deep`.
     """
 
     def __init__(self, kind: str, reason: str) -> None:
@@ -105,11 +106,11 @@ def loads(text: str, *, control_characters: bool = False) -> Any:
     except ValueError as error:
         # The decoder's exception holds the whole text: it must not travel on.
         position = getattr(error, "pos", None)
-        raise JsonTextError("invalid_json", f"not JSON at character {position}") from None
+        raise JsonTextError("no_json", f"not JSON at character {position}") from None
     if text.count("[") + text.count("{") > MAX_DEPTH and _depth(value) > MAX_DEPTH:
         raise JsonTextError("too_deep", f"nested more than {MAX_DEPTH} levels")
     if not _sendable(text, value):
-        raise JsonTextError("invalid_json", "a lone surrogate cannot be sent again")
+        raise JsonTextError("unusable", "a lone surrogate cannot be sent again")
     return value
 
 
@@ -174,7 +175,7 @@ def mend_surrogates(text: str) -> str:
 def _float(literal: str) -> float:
     value = float(literal)
     if value - value != 0.0:
-        raise JsonTextError("invalid_json", "a number is beyond a double")
+        raise JsonTextError("unusable", "a number is beyond a double")
     return value
 
 
@@ -185,7 +186,7 @@ def _int(literal: str) -> int:
 
 
 def _constant(_literal: str) -> Any:
-    raise JsonTextError("invalid_json", "NaN and Infinity are not JSON")
+    raise JsonTextError("unusable", "NaN and Infinity are not JSON")
 
 
 _STRICT = json.JSONDecoder(parse_float=_float, parse_int=_int, parse_constant=_constant)

@@ -26,6 +26,9 @@ if TYPE_CHECKING:
 MAX_SCHEMA_BYTES: Final = 128 * 1024
 """Size of a schema (in its binary form) beyond which it is not checked."""
 
+SMALL_BYTES: Final = 2 * 1024
+"""Size up to which a schema is judged within a few milliseconds."""
+
 MAX_CACHED_SCHEMAS: Final = 256
 MAX_NAME_CHARS: Final = 64
 
@@ -64,9 +67,10 @@ class ToolSchema:
         return self._compile().unchecked
 
     @property
-    def settled(self) -> bool:
-        """Whether `usable` and `validate` answer without compiling first."""
-        return self._compiled is not None or self._dump() in _cache
+    def costly(self) -> bool:
+        """Whether judging this schema first would take more than a moment."""
+        key = self._dump()
+        return key is not None and SMALL_BYTES < len(key) <= MAX_SCHEMA_BYTES and key not in _cache
 
     def validate(self, arguments: Mapping[str, Any]) -> tuple[tuple[Problem, ...], tuple[str, ...]]:
         """Check `arguments` against the whole schema.
