@@ -7,14 +7,27 @@ when `initialize` fails, so `initialize` rolls back by itself.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any
 
-from astrbot.api import logger
+from astrbot import logger
+from astrbot.api.event import AstrMessageEvent, filter
 from astrbot.api.star import Context, Star
+from astrbot.core.star.filter.command import GreedyStr
+from astrbot.core.utils.astrbot_path import get_astrbot_plugin_data_path
 
+from .astrbot_tool_guard.commands import Chat, Commands
+from .astrbot_tool_guard.host import console
 from .astrbot_tool_guard.host.guard import Guard, install
+from .astrbot_tool_guard.journal import Journal
 from .astrbot_tool_guard.sessions import SessionOverrides
 from .astrbot_tool_guard.settings import Settings
+from .astrbot_tool_guard.tally import Tally
+from .astrbot_tool_guard.texts import say
+
+admin_only = filter.permission_type(filter.PermissionType.ADMIN)
 
 
 class ToolCallGuard(Star):
@@ -22,12 +35,16 @@ class ToolCallGuard(Star):
 
     Attributes:
         guard: The installed guard, while the plugin is on.
+        journal: What it remembers.
+        commands: What its administrators ask, while the plugin is on.
     """
 
     def __init__(self, context: Context, config: Mapping[str, object] | None = None) -> None:
         super().__init__(context)
         self.config = config
         self.guard: Guard | None = None
+        self.journal: Journal | None = None
+        self.commands: Commands | None = None
 
     async def initialize(self) -> None:
         """Start the guard."""
@@ -39,14 +56,118 @@ class ToolCallGuard(Star):
 
     async def terminate(self) -> None:
         """Stop the guard and take everything of it off AstrBot."""
+        self.commands = None
         guard, self.guard = self.guard, None
         if guard is not None:
             guard.uninstall()
+        journal, self.journal = self.journal, None
+        if journal is not None:
+            await journal.close()
 
     async def _start(self) -> None:
         settings, warnings = Settings.parse(self.config)
         sessions = SessionOverrides(self.get_kv_data, self.put_kv_data)
         for warning in (*warnings, *await sessions.load()):
             logger.warning("Tool Call Guard: %s", warning)
-        self.guard = install(settings, sessions=sessions)
-        self.guard.watch(self.context.get_all_providers)
+        folder = Path(get_astrbot_plugin_data_path()) / self.name
+        self.journal = Journal(folder / "journal.sqlite3", settings.journal, logger)
+        await self.journal.open()
+        self.guard = guard = install(settings, sessions=sessions)
+        guard.watch(self.context.get_all_providers)
+        tally = Tally()
+        guard.subscribe(tally.observe)
+        guard.subscribe(self.journal.observe)
+        self.commands = Commands(
+            settings=lambda: guard.settings,
+            sessions=sessions,
+            journal=self.journal,
+            tally=tally,
+            seams=guard.status,
+            versions=partial(console.versions, self.context, self.name),
+        )
+
+    # --- the commands, as AstrBot knows them; their docstrings show in its WebUI ---------
+
+    @filter.custom_filter(console.WithSubcommand)
+    @filter.command_group("toolguard", alias={"工具守卫"})
+    def toolguard(self) -> None:
+        """工具调用守卫 / Tool Call Guard."""
+
+    @admin_only
+    @toolguard.command("status")
+    async def toolguard_status(self, event: AstrMessageEvent) -> AsyncIterator[Any]:
+        """状态、接入点和计数 / State, seams and counts."""
+        yield await self._answer(event, Commands.status)
+
+    @admin_only
+    @toolguard.command("on")
+    async def toolguard_on(self, event: AstrMessageEvent) -> AsyncIterator[Any]:
+        """在本会话启用 / Switch on in this session."""
+        yield await self._answer(event, Commands.on)
+
+    @admin_only
+    @toolguard.command("off")
+    async def toolguard_off(self, event: AstrMessageEvent) -> AsyncIterator[Any]:
+        """在本会话停用 / Switch off in this session."""
+        yield await self._answer(event, Commands.off)
+
+    @admin_only
+    @toolguard.command("set")
+    async def toolguard_set(self, event: AstrMessageEvent, words: GreedyStr) -> AsyncIterator[Any]:
+        """修改本会话的一项设置 / Change one setting for this session."""
+        yield await self._answer(event, partial(Commands.set, words=words))
+
+    @admin_only
+    @toolguard.command("reset")
+    async def toolguard_reset(self, event: AstrMessageEvent) -> AsyncIterator[Any]:
+        """撤销本会话的全部设置 / Drop all settings of this session."""
+        yield await self._answer(event, Commands.reset)
+
+    @admin_only
+    @toolguard.command("sessions")
+    async def toolguard_sessions(self, event: AstrMessageEvent) -> AsyncIterator[Any]:
+        """有单独设置的会话 / Sessions with settings of their own."""
+        yield await self._answer(event, Commands.sessions)
+
+    @admin_only
+    @toolguard.command("log")
+    async def toolguard_log(self, event: AstrMessageEvent, words: GreedyStr) -> AsyncIterator[Any]:
+        """本会话最近的问题 / Last incidents of this session."""
+        yield await self._answer(event, partial(Commands.log, words=words))
+
+    @admin_only
+    @toolguard.command("show")
+    async def toolguard_show(self, event: AstrMessageEvent, words: GreedyStr) -> AsyncIterator[Any]:
+        """一个问题的全部内容 / One incident in full."""
+        yield await self._answer(event, partial(Commands.show, words=words))
+
+    @admin_only
+    @toolguard.command("explain")
+    async def toolguard_explain(self, event: AstrMessageEvent) -> AsyncIterator[Any]:
+        """上次请求为什么被拦截 / Why the last request was blocked."""
+        yield await self._answer(event, Commands.explain)
+
+    @admin_only
+    @filter.custom_filter(partial(console.Unanswered, toolguard.parent_group))
+    async def toolguard_unknown(self, event: AstrMessageEvent) -> AsyncIterator[Any]:
+        """Answer what is no subcommand; without this it would go to the model."""
+        words = console.rest_of(self.toolguard.parent_group, event)
+        yield await self._answer(event, partial(Commands.unknown, words=words[1] if words else ""))
+
+    async def _answer(self, event: AstrMessageEvent, ask: Callable[..., Awaitable[str]]) -> Any:
+        """Return the answer to a command as AstrBot sends it."""
+        # However the sending goes, a command is nothing for the model.
+        event.should_call_llm(True)
+        session = event.unified_msg_origin
+        setting = self.guard.settings.language if self.guard else "auto"
+        language = await console.chat_language(self.context, event, setting)
+        if self.commands is None:
+            return event.plain_result(say("not_running", language))
+        chat = Chat(
+            session=session,
+            language=language,
+            provider=console.provider_in_use(self.context, session),
+            prefix=console.wake_prefix(self.context, session),
+        )
+        text = await ask(self.commands, chat)
+        return event.plain_result(text).use_t2i(False).use_markdown(False)

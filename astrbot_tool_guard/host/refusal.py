@@ -19,6 +19,7 @@ from typing import Any
 from ..core.errors import ToolMessageProtocolError
 from ..settings import LanguageSetting
 from ..texts import blocked_sentence, pick_language
+from .console import wake_prefix
 from .faults import Faults
 from .relay import relay
 from .runs import Run, current_run, run_of, within
@@ -152,8 +153,4 @@ def _give_error_text(run: Run, sentence: str) -> None:
 
 def _wake_prefix(run: Run) -> str:
     """Return what a command begins with in this chat."""
-    context: Any = run.star_context
-    if context is None:
-        return "/"
-    prefixes = context.get_config(umo=run.session).get("wake_prefix")
-    return str(prefixes[0]) if prefixes else "/"
+    return wake_prefix(run.star_context, run.session) if run.star_context is not None else "/"
