@@ -111,6 +111,7 @@ class ModelServer:
         self._script: deque[Answer] = deque()
         self._server: asyncio.Server | None = None
         self._connections: set[asyncio.StreamWriter] = set()
+        self._serving: set[asyncio.Future[None]] = set()
         self._port = 0
 
     @property
@@ -159,6 +160,11 @@ class ModelServer:
                 writer.transport.abort()
             await self._server.wait_closed()
             self._server = None
+
+    async def idle(self) -> None:
+        """Wait until every answer that was begun has ended."""
+        while self._serving:
+            await asyncio.wait(self._serving)
 
     async def __aenter__(self) -> Self:
         await self.start()
@@ -214,13 +220,18 @@ class ModelServer:
             body = {}
         request = Request(incoming.path, incoming.headers, body)
         self.requests.append(request)
+        over = asyncio.get_running_loop().create_future()
+        self._serving.add(over)
         try:
             kept = await self._answer(request, reader, writer)
+            request.ended = "sent" if kept else "cut"
+            return kept
         except (ConnectionError, _ClientLeftError):
             request.ended = "left"
             return False
-        request.ended = "sent" if kept else "cut"
-        return kept
+        finally:
+            self._serving.discard(over)
+            over.set_result(None)
 
     async def _answer(
         self, request: Request, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
