@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import accumulate, pairwise
 from typing import Any, Final
 
@@ -33,6 +33,7 @@ class Checked:
 
     arguments: dict[str, Any] | None
     blank: bool
+    normalized: bool = False
     missing: tuple[str, ...] = ()
     problems: tuple[Problem, ...] = ()
     unchecked: tuple[str, ...] = ()
@@ -84,36 +85,45 @@ def check(
         validation: How much is checked.
         normalize: Whether loss-free readings are accepted (see `_normalized`).
     """
-    blank = raw is None or not raw.strip(jsontext.WHITESPACE)
-    if raw is None or blank:
+    if raw is None or not raw.strip(jsontext.WHITESPACE):
         if cut_off and validation != "off":
             problem = Problem("truncated", "", "the answer was cut off before the arguments")
             required = schema.required if schema else ()
-            return Checked(None, True, required, (problem,))
-        value: Any = {}
-    else:
-        value = _decode(raw, normalize, schema)
-        if isinstance(value, Problem):
-            return Checked(None, False, (), () if validation == "off" else (value,))
-        blank = value is None
-        value = {} if value is None else value
+            return Checked(None, True, missing=required, problems=(problem,))
+        return _against(schema, {}, Checked({}, True), validation, 0)
+    value, normalized = _decode(raw, normalize, schema)
+    if isinstance(value, Problem):
+        return Checked(None, False, problems=() if validation == "off" else (value,))
+    if value is None:
+        return _against(schema, {}, Checked({}, True), validation, 0)
+    return _against(schema, value, Checked(value, False, normalized), validation, len(raw))
+
+
+def _against(
+    schema: ToolSchema | None,
+    value: dict[str, Any],
+    read: Checked,
+    validation: Validation,
+    size: int,
+) -> Checked:
+    """Check decoded arguments against what the request declared."""
     if schema is None:
-        return Checked(value, blank)
+        return read
     missing = tuple(name for name in schema.required if name not in value)
     if validation == "off":
-        return Checked(value, blank, missing if blank and missing and schema.usable else ())
+        return replace(read, missing=missing if read.blank and missing and schema.usable else ())
     if not missing and validation == "structural":
-        return Checked(value, blank)
+        return read
     if not schema.usable:
-        return Checked(value, blank, (), (), schema.unchecked)
+        return replace(read, unchecked=schema.unchecked)
     problems = tuple(missing_required(name) for name in missing)
     unchecked: tuple[str, ...] = ()
-    if validation == "strict" and len(raw or "") > MAX_STRICT_CHARS:
+    if validation == "strict" and size > MAX_STRICT_CHARS:
         unchecked = ("arguments_too_large",)
     elif validation == "strict":
         found, unchecked = schema.validate(value)
         problems = tuple(dict.fromkeys(problems + found))
-    return Checked(value, blank, missing, problems, unchecked)
+    return replace(read, missing=missing, problems=problems, unchecked=unchecked)
 
 
 def _sound(text: str) -> bool:
@@ -156,10 +166,10 @@ def _cumulative(pieces: list[str]) -> bool:
     return pieces[-1].startswith("".join(pieces[:-1]))
 
 
-def _decode(raw: str, normalize: bool, schema: ToolSchema | None) -> Any:
-    """Return the object (or `None` for the text `null`), or the problem."""
+def _decode(raw: str, normalize: bool, schema: ToolSchema | None) -> tuple[Any, bool]:
+    """Return the object (`None` for the text `null`) or the problem; and if it was normalized."""
     if len(raw) > MAX_ARGUMENT_CHARS:
-        return Problem("too_large", "", f"more than {MAX_ARGUMENT_CHARS} characters")
+        return Problem("too_large", "", f"more than {MAX_ARGUMENT_CHARS} characters"), False
     problem = Problem("not_an_object", "", "the arguments must be a JSON object")
     try:
         value = jsontext.loads(raw)
@@ -172,11 +182,12 @@ def _decode(raw: str, normalize: bool, schema: ToolSchema | None) -> Any:
             problem = Problem("invalid_json", "", "the arguments are not valid JSON")
     else:
         if is_object(value):
-            return _unwrapped(value, schema) if normalize else value
+            unwrapped = _unwrapped(value, schema) if normalize else value
+            return unwrapped, unwrapped is not value
         if value is None:
-            return None
+            return None, False
     read = _normalized(raw, schema) if normalize else None
-    return problem if read is None else read
+    return (problem, False) if read is None else (read, True)
 
 
 _INFO_STRING = re.compile(r"[A-Za-z0-9_+-]*")

@@ -494,6 +494,7 @@ def _call(
         raw_arguments=raw.text,
         arguments=checked.arguments,
         blank=checked.blank,
+        normalized=checked.normalized,
         missing=checked.missing,
         problems=problems,
         unchecked=checked.unchecked,

@@ -69,7 +69,7 @@ class Change:
     """One thing a repair did.
 
     Attributes:
-        action: What was done, from a closed set named in `repair`.
+        action: What was done: `Action` in `repair` names the closed set.
         message_index: Index of the message concerned in the *input*, or `None`.
         detail: A sentence for people, without message content.
     """
@@ -94,11 +94,14 @@ class Repair:
     Attributes:
         messages: The mended list; the very object that was given when nothing
             had to change.
-        changes: Every action, in order; empty when nothing had to change.
+        changes: Every action, by message; empty when nothing had to change.
+        origins: For each message of a mended list its index in the input, `None`
+            for an added one; empty when nothing had to change.
     """
 
     messages: object
     changes: tuple[Change, ...]
+    origins: tuple[int | None, ...] = ()
 
 
 ProblemKind = Literal[
@@ -150,6 +153,8 @@ class ToolCall:
         arguments: The object the text decodes to, `{}` where it counts as
             empty, else `None`.
         blank: Whether no argument text but white space, null or nothing came.
+        normalized: Whether `arguments` is a loss-free reading of text that is
+            not the JSON of that object itself.
         missing: Top-level required names that `arguments` lacks.
         problems: Why the call must not run; empty for a valid call.
         unchecked: What of the schema was not checked, and why.
@@ -162,6 +167,7 @@ class ToolCall:
     raw_arguments: str | None
     arguments: dict[str, Any] | None
     blank: bool
+    normalized: bool
     missing: tuple[str, ...]
     problems: tuple[Problem, ...]
     unchecked: tuple[str, ...]
@@ -181,6 +187,7 @@ class ToolCall:
             "id_generated": self.id_generated,
             "raw_arguments": self.raw_arguments,
             "arguments": self.arguments,
+            "normalized": self.normalized,
             "valid": self.valid,
             "problems": [problem.to_dict() for problem in self.problems],
             "unchecked": list(self.unchecked),
