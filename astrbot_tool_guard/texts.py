@@ -230,7 +230,6 @@ _ANSWERS: Mapping[str, Text] = {
     "attached": Text("已接入：{names}", "Attached: {names}"),
     "covered": Text("{name}：已接入，被 {by} 覆盖", "{name}: attached, covered by {by}"),
     "detached": Text("{name}：未接入，{problem}", "{name}: not attached, {problem}"),
-    "detached_plain": Text("未接入", "not attached"),
     "since_start": Text("启动以来：{counts}", "Since start: {counts}"),
     "last_day": Text("最近一天：{counts}", "Last day: {counts}"),
     "nothing": Text("没有", "none"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import FrozenInstanceError, fields
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -21,7 +22,7 @@ from astrbot_tool_guard.settings import (
 SCHEMA = json.loads((Path(__file__).parents[2] / "_conf_schema.json").read_text("utf-8"))
 
 
-def panel_defaults(schema: dict[str, dict]) -> dict[str, object]:
+def panel_defaults(schema: dict[str, dict]) -> dict[str, Any]:
     return {
         key: panel_defaults(item["items"]) if item["type"] == "object" else item["default"]
         for key, item in schema.items()
