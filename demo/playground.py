@@ -97,7 +97,7 @@ def furnish(root: Path, api_base: str) -> None:
     (root / ".astrbot").touch()
     config = base_config(api_base)
     config["admins_id"] = [USER]
-    config["provider_settings"] = {"streaming_response": True}
+    config["provider_settings"]["streaming_response"] = True
     write_config(root, config)
     install_neighbour(root)
     source = Path(__file__).with_name("plugin")

@@ -31,7 +31,8 @@ import json
 import os
 import shutil
 import sys
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections import UserDict
+from collections.abc import AsyncIterator, Iterator, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
@@ -60,7 +61,8 @@ def prepare_root(root: Path) -> None:
     os.environ["ASTRBOT_DISABLE_METRICS"] = "1"
     sys.path.insert(0, str(root))
     (root / ".astrbot").touch()
-    (root / "data" / "plugins").mkdir(parents=True)
+    for folder in ("config", "plugins", "temp"):
+        (root / "data" / folder).mkdir(parents=True)
     write_config(root, base_config("http://127.0.0.1:9/v1"))
     install_neighbour(root)
 
@@ -113,6 +115,8 @@ def base_config(api_base: str) -> dict[str, Any]:
             }
             for name, _ in sources
         ],
+        # Where older versions of AstrBot look; later ones remove it.
+        "provider_settings": {"default_provider_id": MAIN, "request_max_retries": 1},
         "agent_runner": {
             "runner_type": "local",
             "config": {
@@ -167,6 +171,28 @@ class Log:
         """Keep one line; a sink of loguru, where all of AstrBot's loggers end."""
         record = message.record
         self.lines.append(f"{record['level'].name} {record['message']}")
+
+
+OLDER_NAMES = {
+    "provider_id": "default_provider_id",
+    "fallback_provider_ids": "fallback_chat_models",
+    "max_steps": "max_agent_step",
+    "max_turns": "max_context_length",
+    "trim_turns": "dequeue_context_length",
+}
+
+
+class _OlderSettings(UserDict[str, Any]):
+    """The runner's settings where older versions of AstrBot have them, under today's names."""
+
+    def __init__(self, settings: dict[str, Any]) -> None:
+        self.data = settings
+
+    def __getitem__(self, key: str) -> Any:
+        return super().__getitem__(OLDER_NAMES.get(key, key))
+
+    def __setitem__(self, key: str, value: Any) -> None:
+        super().__setitem__(OLDER_NAMES.get(key, key), value)
 
 
 class Bot:
@@ -332,9 +358,7 @@ class Bot:
         Args:
             source: The zip file, which stays where it is, or a folder, which is copied.
         """
-        temporary = Path(os.environ["ASTRBOT_ROOT"]) / "data" / "temp"
-        temporary.mkdir(exist_ok=True)
-        upload = temporary / "upload.zip"
+        upload = Path(os.environ["ASTRBOT_ROOT"]) / "data" / "temp" / "upload.zip"
         if source.is_dir():
             shutil.make_archive(str(upload.with_suffix("")), "zip", source)
         else:
@@ -378,23 +402,25 @@ class Bot:
             model["fallback_provider_ids"] = list(fallbacks)
         if request_max_retries is not None:
             model["request_max_retries"] = request_max_retries
-        groups: dict[str, Any] = {**runner, "model": {**runner.get("model", {}), **model}}
-        before = {name: dict(self._runner_settings[name]) for name in groups}
-        await self._set_runner(groups)
+        groups = {**runner, "model": {**runner.get("model", {}), **model}}
+        wanted = {(g, key): value for g, values in groups.items() for key, value in values.items()}
+        before = {setting: self._runner_values(setting[0])[setting[1]] for setting in wanted}
+        await self._set_runner(wanted)
         try:
             yield
         finally:
             await self._set_runner(before)
 
-    async def _set_runner(self, groups: Mapping[str, Mapping[str, Any]]) -> None:
-        for name, values in groups.items():
-            self._runner_settings[name].update(values)
+    async def _set_runner(self, values: Mapping[tuple[str, str], Any]) -> None:
+        for (group, key), value in values.items():
+            self._runner_values(group)[key] = value
         await self.lifecycle.reload_pipeline_scheduler("default")
 
-    @property
-    def _runner_settings(self) -> Any:
+    def _runner_values(self, group: str) -> MutableMapping[str, Any]:
         # Looked up each time: AstrBot replaces the inner parts when it reloads.
-        return self.config["agent_runner"]["config"]
+        if "agent_runner" in self.config:
+            return self.config["agent_runner"]["config"][group]
+        return _OlderSettings(self.config["provider_settings"])
 
     @contextlib.contextmanager
     def provider_config(self, provider_id: str = MAIN, **values: Any) -> Iterator[None]:
