@@ -286,7 +286,7 @@ class TestObjectsThatAreNoDicts:
 
 
 @given(absurd_lists)
-@settings(max_examples=300)
+@settings(max_examples=200)
 def test_no_value_in_any_field_raises(messages: list[Any]) -> None:
     found = find_violations(messages)
 
@@ -299,7 +299,7 @@ def test_no_value_in_any_field_raises(messages: list[Any]) -> None:
 
 
 @given(st.one_of(absurd_lists, healthy_lists(), damaged_lists()))
-@settings(max_examples=300)
+@settings(max_examples=200)
 def test_the_quick_look_never_passes_what_the_reader_faults(messages: list[Any]) -> None:
     if pairing._is_plainly_paired(messages):
         assert pairing._read_groups(messages) == ()
@@ -312,7 +312,7 @@ def test_healthy_lists_are_paired_for_both_readers(messages: list[Any]) -> None:
 
 
 @given(st.one_of(absurd_lists, damaged_lists()).filter(bool))
-@settings(max_examples=300)
+@settings(max_examples=200)
 def test_a_strict_provider_refuses_exactly_what_has_a_violation(messages: list[Any]) -> None:
     refused = refusal({"messages": messages})
 

@@ -1,0 +1,223 @@
+"""Mend a message list so that tool calls and tool results pair, without losing a word.
+
+What stands right is what the finder has nothing against; only what it names is
+moved, matched, relabelled, answered or dropped. No text is lost or reordered
+among itself, results are added and calls never are, a real result whose id is
+declared exactly once is kept wherever it stood, and what was right comes back as
+the same objects. `shapes` and `matching` decide; here the list is rebuilt.
+"""
+
+from __future__ import annotations
+
+import string
+from collections.abc import Sequence
+from typing import Final, Literal, cast
+
+from .matching import NEUTRAL_RESULT, Call, Region, Result, match_results
+from .model import Change, Repair
+from .pairing import JsonObject, as_object, declared_calls, find_violations, has_role
+from .shapes import mend_shapes
+
+Action = Literal[
+    "message_dropped",
+    "tool_calls_removed",
+    "tool_calls_wrapped",
+    "call_dropped",
+    "call_parsed",
+    "call_id_adopted",
+    "call_id_generated",
+    "result_id_set",
+    "result_moved",
+    "result_dropped",
+    "result_added",
+]
+"""Everything a repair can do; the `action` of each `Change` is one of these."""
+
+
+def repair_messages(messages: object) -> Repair:
+    """Return `messages` with tool calls and tool results paired.
+
+    Deterministic and idempotent, and linear in the number of messages and calls.
+    The input is never changed; messages that were right are shared with it.
+
+    Args:
+        messages: The list a request would send, or a stored history.
+
+    Returns:
+        The mended list with every action taken. A paired list comes back as the
+        same object, and so does what is no list, since nothing can mend that.
+    """
+    violations = find_violations(messages)
+    if not violations or not isinstance(messages, list):
+        return Repair(messages, ())
+    given = cast("list[object]", messages)
+    shaped, places, changes = mend_shapes(given, violations)
+    if shaped is not given:
+        violations = find_violations(shaped)
+    rebuilt = _Rebuilt(shaped, places, changes)
+    rebuilt.put_together(match_results(shaped, violations))
+    return Repair(
+        rebuilt.messages,
+        tuple(sorted(changes, key=_place)),
+        tuple(rebuilt.origins),
+    )
+
+
+class _Rebuilt:
+    """The mended list as it grows, region by region."""
+
+    def __init__(self, source: list[object], places: Sequence[int], changes: list[Change]) -> None:
+        self.messages: list[object] = []
+        self.origins: list[int | None] = []
+        self._source = source
+        self._places = places  # of each source message in the input
+        self._changes = changes
+        self._new_ids = _NewIds(source)
+
+    def put_together(self, regions: list[Region]) -> None:
+        """Rebuild `regions`, and copy everything around them as it stands."""
+        done = 0
+        for region in regions:
+            self._copy(done, max(region.start, 0))
+            if region.number >= 0:
+                self._declaration(region)
+            self._results(region)
+            self._rest(region)
+            done = region.end
+        self._copy(done, len(self._source))
+
+    def _copy(self, start: int, end: int) -> None:
+        self.messages.extend(self._source[start:end])
+        self.origins.extend(self._places[start:end])
+
+    def _add(self, message: object, index: int | None) -> None:
+        self.messages.append(message)
+        self.origins.append(None if index is None else self._places[index])
+
+    def _declaration(self, region: Region) -> None:
+        """Step 5: give every call a usable id of its own."""
+        taken: set[str] = set()
+        calls: dict[int, JsonObject] = {}
+        for call in region.calls:
+            if isinstance(call.id, str) and call.id and call.id not in taken:
+                if call.adopted:
+                    calls[call.index] = {**call.fields, "id": call.id}
+                    self._note(
+                        "call_id_adopted",
+                        region.start,
+                        f"call {call.index} took the id of its result",
+                    )
+            else:
+                call.id = self._new_ids.for_call(region.start, call.index)
+                calls[call.index] = {**call.fields, "id": call.id}
+                self._note("call_id_generated", region.start, f"call {call.index} got a new id")
+            taken.add(call.id)
+        message = self._source[region.start]
+        if calls:
+            fields = cast("JsonObject", as_object(message))
+            declared = cast("list[object]", declared_calls(fields))
+            renewed = [calls.get(index, call) for index, call in enumerate(declared)]
+            message = {**fields, "tool_calls": renewed}
+        self._add(message, region.start)
+
+    def _results(self, region: Region) -> None:
+        """Step 6: results in place, then moved ones, then neutral ones."""
+        for result in region.results:
+            call = result.answers
+            if call is None:
+                self._note("result_dropped", result.index, _why_dropped(result))
+            elif result.is_adjacent and call.region == region.number:
+                self._result(result, call)
+        moved: list[tuple[Result, Call]] = []
+        for call in region.calls:
+            result = call.result
+            if result and not (result.is_adjacent and result.region == region.number):
+                moved.append((result, call))
+        for result, call in sorted(moved, key=_position):
+            at = f"call {call.index} of message {self._places[region.start]}"
+            self._note("result_moved", result.index, f"moved to {at}, which it answers")
+            self._result(result, call)
+        for call in region.calls:
+            if call.result is None:
+                neutral = {"role": "tool", "tool_call_id": call.id, "content": NEUTRAL_RESULT}
+                self._add(neutral, None)
+                self._note(
+                    "result_added", region.start, f"call {call.index} has no recorded result"
+                )
+
+    def _result(self, result: Result, call: Call) -> None:
+        message = self._source[result.index]
+        if not (isinstance(result.id, str) and result.id == call.id):
+            message = {**result.fields, "tool_call_id": call.id}
+            self._note("result_id_set", result.index, "it got the id of the call it answers")
+        self._add(message, result.index)
+
+    def _rest(self, region: Region) -> None:
+        """Whatever stood between: steering, images, reminders, answers."""
+        standing = {result.index for result in region.results}
+        for index in range(region.start + 1, region.end):
+            if index not in standing:
+                self._add(self._source[index], index)
+
+    def _note(self, action: Action, index: int, detail: str) -> None:
+        self._changes.append(Change(action, self._places[index], detail))
+
+
+class _NewIds:
+    """Ids that derive from where a call stands, and that nothing in the list uses."""
+
+    def __init__(self, source: list[object]) -> None:
+        self._source = source
+        self._first_ordinals: dict[int, int] = {}
+        self._used: set[str] = set()
+        self._count = 0
+
+    def for_call(self, start: int, index: int) -> str:
+        """Return a new id for a call of the declaration at `start`."""
+        if not self._count:
+            self._read()
+        number = self._first_ordinals[start] + index
+        # Steps of the number of calls, so that no two calls ever try the same number.
+        while (new_id := _spell(number)) in self._used:
+            number += self._count
+        return new_id
+
+    def _read(self) -> None:
+        for index, message in enumerate(self._source):
+            fields = cast("JsonObject", as_object(message))
+            calls = declared_calls(fields)
+            if calls:
+                self._first_ordinals[index] = self._count
+                self._count += len(calls)
+            ids = [cast("JsonObject", as_object(call)).get("id") for call in calls or ()]
+            if has_role(fields, "tool"):
+                ids.append(fields.get("tool_call_id"))
+            self._used.update(used for used in ids if isinstance(used, str))
+
+
+_DIGITS: Final = string.digits + string.ascii_letters
+
+
+def _spell(number: int) -> str:
+    """Spell a number as `call` and five digits: nine characters every provider takes."""
+    digits = ""
+    for _ in range(5):
+        number, digit = divmod(number, len(_DIGITS))
+        digits = _DIGITS[digit] + digits
+    return f"call{digits}"
+
+
+def _why_dropped(result: Result) -> str:
+    if result.is_neutral:
+        return "it was a stand-in for a result, and is not needed"
+    if result.key is None:
+        return "it names no call, and which one it answers cannot be told"
+    return "no call is left that it answers"
+
+
+def _position(moved: tuple[Result, Call]) -> int:
+    return moved[0].index
+
+
+def _place(change: Change) -> int:
+    return -1 if change.message_index is None else change.message_index
