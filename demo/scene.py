@@ -1,15 +1,16 @@
 """A scenario: something that goes wrong in a bot, played without and with the guard.
 
 A scenario is data: a title, a coroutine that plays it, and the promise that the
-guarded half must keep. It is played complete and streaming, and what both have in
-common is told once. A table is a list of scenarios; add one in a module of its own
-and name it in `demo.__main__`.
+guarded half must keep. It is played complete and streaming, or one of the two, and
+what both have in common is told once. A table is a list of scenarios; add one in a
+module of its own and name it in `demo.__main__`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Literal
 
 from tests.support.bot import Bot, Turn
 from tests.support.model_server import Request
@@ -57,6 +58,7 @@ class Seen:
         return f"{many}{fate} ({'; '.join(_counted(self.asked))})"
 
 
+Way = Literal["complete", "streaming"]
 Play = Callable[[Bot, str, bool], Awaitable[Seen]]
 Promise = Callable[[Seen, Seen], str | None]
 
@@ -70,11 +72,13 @@ class Scenario:
         play: Plays it: the bot, a session of its own, and whether to stream.
         promise: Given what was seen with the guard and without it, says what is
             not as promised, or `None`.
+        ways: How AstrBot asks for its answer.
     """
 
     title: str
     play: Play
     promise: Promise
+    ways: tuple[Way, ...] = ("complete", "streaming")
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,38 +89,40 @@ class Table:
     scenarios: Sequence[Scenario]
 
 
-@dataclass(frozen=True, slots=True)
-class Played:
-    """A scenario as it went one way, complete and streaming."""
+Played = Mapping[Way, Seen]
+"""A scenario as it went, each way."""
 
-    complete: Seen
-    streaming: Seen
 
-    def lines(self) -> list[str]:
-        """Return the lines of the cell; both ways where they differ."""
-        # Which of the keys comes first is AstrBot's dice, and not what differs.
-        if _without_dice(self.complete) == _without_dice(self.streaming):
-            return self.complete.lines()
-        streaming = [f"streaming {line}" for line in self.streaming.lines()]
-        return [f"complete {line}" for line in self.complete.lines()] + streaming
+def lines(played: Played) -> list[str]:
+    """Return the lines of a cell: the facts, told for each way where the ways differ."""
+    first, *others = played.values()
+    # Which of the keys comes first is AstrBot's dice, and not what differs.
+    if all(_without_dice(other) == _without_dice(first) for other in others):
+        return first.lines()
+    return [f"{way} {line}" for way, seen in played.items() for line in seen.lines()]
 
 
 async def play(scenario: Scenario, bot: Bot, session: str) -> Played:
-    """Play `scenario` complete and streaming, each in a session of its own."""
-    seen: list[Seen] = []
-    for streaming in (False, True):
+    """Play `scenario` each of its ways, each in a session of its own."""
+    played: dict[Way, Seen] = {}
+    for way in scenario.ways:
         bot.reset()
-        seen.append(await scenario.play(bot, f"{session}-{streaming}", streaming))
+        played[way] = await scenario.play(bot, f"{session}-{way}", way == "streaming")
     bot.reset()
-    return Played(*seen)
+    return played
 
 
 def broken_promises(scenario: Scenario, alone: Played, guarded: Played) -> list[str]:
     """Return what the guarded half of `scenario` does not keep."""
-    pairs = (("complete", guarded.complete, alone.complete),)
-    pairs += (("streaming", guarded.streaming, alone.streaming),)
-    broken = [(way, scenario.promise(with_guard, without)) for way, with_guard, without in pairs]
-    return [f"{way}: {what}" for way, what in broken if what]
+    kept = {way: scenario.promise(seen, alone[way]) for way, seen in guarded.items()}
+    return [f"{way}: {what}" for way, what in kept.items() if what]
+
+
+async def next_turn_accepted(bot: Bot, session: str, streaming: bool) -> bool:
+    """Say one more thing, and return whether the provider took the stored history."""
+    bot.server.reset()
+    turn = await bot.say("And now?", session=session, streaming=streaming)
+    return bool(turn.requests) and not turn.refused
 
 
 def seen_in(turn: Turn, *, next_turn: bool | None = None) -> Seen:

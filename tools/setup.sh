@@ -21,5 +21,5 @@ else
     "$python" -m venv "$venv"
 fi
 
-"$venv/bin/python" -m pip install --quiet --disable-pip-version-check -r requirements-dev.txt
+"$venv/bin/python" -m pip install -qq --disable-pip-version-check -r requirements-dev.txt
 echo "$wanted" >"$stamp"

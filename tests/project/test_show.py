@@ -15,7 +15,15 @@ import httpx
 import pytest
 
 from demo.report import columns, render
-from demo.scene import Played, Scenario, Seen, broken_promises, nothing_sent, same_as_alone
+from demo.scene import (
+    Played,
+    Scenario,
+    Seen,
+    broken_promises,
+    lines,
+    nothing_sent,
+    same_as_alone,
+)
 from tools.package import build
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -31,7 +39,8 @@ async def unplayed(bot: object, session: str, streaming: bool) -> Seen:
 
 def broken(promise: Any, alone: Seen, complete: Seen, streaming: Seen) -> list[str]:
     scenario = Scenario("title", unplayed, promise)
-    return broken_promises(scenario, Played(alone, alone), Played(complete, streaming))
+    guarded: Played = {"complete": complete, "streaming": streaming}
+    return broken_promises(scenario, {"complete": alone, "streaming": alone}, guarded)
 
 
 def test_a_block_that_is_kept_both_ways_breaks_no_promise() -> None:
@@ -55,8 +64,11 @@ def test_a_change_of_what_was_right_breaks_a_promise() -> None:
 
 
 def test_a_cell_tells_both_ways_only_where_they_differ() -> None:
-    assert Played(ANSWERED, ANSWERED).lines()[0] == "sent: 1 request (main, key 1)"
-    assert Played(ANSWERED, BLOCKED).lines()[0] == "complete sent: 1 request (main, key 1)"
+    same: Played = {"complete": ANSWERED, "streaming": ANSWERED}
+    assert lines(same)[0] == "sent: 1 request (main, key 1)"
+    other: Played = {"complete": ANSWERED, "streaming": BLOCKED}
+    assert lines(other)[0] == "complete sent: 1 request (main, key 1)"
+    assert "streaming sent: nothing" in lines(other)
 
 
 @pytest.mark.parametrize("width", [72, 110, 160])
