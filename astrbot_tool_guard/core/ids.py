@@ -14,12 +14,19 @@ LENGTH: Final = 9
 PREFIX: Final = "call"
 
 
-def ordinal_id(ordinal: int, taken: Collection[str]) -> str:
-    """Return the id of the call with this ordinal, avoiding those that are taken."""
+def ordinal_id(ordinal: int, taken: Collection[str], *, step: int = 1) -> str:
+    """Return the id of the call with this ordinal, avoiding those that are taken.
+
+    Args:
+        ordinal: The call's place among all calls.
+        taken: The ids in use.
+        step: How far to go on from an id that is taken; the number of all calls
+            keeps the ids of two ordinals apart without a note in `taken`.
+    """
     space = len(ALPHABET) ** (LENGTH - len(PREFIX))
     number = ordinal
     while (made := PREFIX + _digits(number % space, LENGTH - len(PREFIX))) in taken:
-        number += 1
+        number += step
     return made
 
 

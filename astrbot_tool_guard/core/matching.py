@@ -18,12 +18,11 @@ from __future__ import annotations
 import json
 from bisect import bisect_left, bisect_right
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Final, cast
 
-from .model import Violation
-from .pairing import JsonObject, as_object, declared_calls, has_role, is_missing
+from .pairing import Groups, JsonObject, as_object, has_role, is_missing
 
 NEUTRAL_RESULT: Final = "No result is recorded for this tool call."
 """What answers a call without a result; it invents no cause for that."""
@@ -109,18 +108,18 @@ class Region:
     waiting: dict[Key, deque[Call]] = field(default_factory=dict[Key, "deque[Call]"])
 
 
-def match_results(messages: list[object], violations: Sequence[Violation]) -> list[Region]:
+def match_results(messages: list[object], groups: Groups) -> list[Region]:
     """Match calls and results wherever the finder has something against them.
 
     Args:
         messages: A list in which messages, calls and lists of calls have their shape.
-        violations: What the finder has against it.
+        groups: How it reads.
 
     Returns:
         The regions that have to be rebuilt, by position; all others are right as
         they stand. A result that answers nothing there is one that no call claims.
     """
-    walk = _Walk(messages, violations)
+    walk = _Walk(messages, groups)
     touched = list(walk.regions.values())
     for region in touched:
         _match_equal(region)
@@ -135,18 +134,14 @@ def match_results(messages: list[object], violations: Sequence[Violation]) -> li
 class _Walk:
     """The regions, each read when it is first needed."""
 
-    def __init__(self, messages: list[object], violations: Sequence[Violation]) -> None:
+    def __init__(self, messages: list[object], groups: Groups) -> None:
         self._messages = messages
-        self._declarations = [
-            (index, calls)
-            for index, message in enumerate(messages)
-            if (fields := as_object(message)) and (calls := declared_calls(fields))
-        ]
-        self._starts = [index for index, _ in self._declarations]
-        self._faulty = {v.message_index for v in violations if v.call_index is None}
+        self._declarations = groups.declarations
+        self._starts = [index for index, _ in groups.declarations]
+        self._faulty = {v.message_index for v in groups.violations if v.call_index is None}
         self._declaring: dict[Key, list[int]] | None = None
         self.regions: dict[int, Region] = {}
-        for violation in violations:
+        for violation in groups.violations:
             index = cast("int", violation.message_index)
             self._region(bisect_right(self._starts, index) - 1)
 
@@ -226,8 +221,8 @@ class _Walk:
         if self._declaring is None:
             self._declaring = {}
             for number, (_, calls) in enumerate(self._declarations):
-                for call in calls:
-                    declared = id_key(cast("JsonObject", as_object(call)).get("id"))
+                for call_id in declared_ids(calls):
+                    declared = id_key(call_id)
                     if declared is not None:
                         self._declaring.setdefault(declared, []).append(number)
         return self._declaring.get(key, [])
@@ -303,6 +298,13 @@ def _answer(call: Call, result: Result) -> None:
         call.result.answers = None
     call.result = result
     result.answers = call
+
+
+def declared_ids(calls: list[object]) -> Iterator[object]:
+    """Yield the id of each call, of whatever type it is."""
+    for call in calls:
+        fields = as_object(call)
+        yield None if fields is None else fields.get("id")
 
 
 def is_neutral_result(fields: JsonObject) -> bool:

@@ -4,8 +4,8 @@ An assistant message with a non-empty `tool_calls` opens a group. Until the next
 message that is no `tool` message, each id it declares needs exactly one `tool`
 message, in any order. Groups are independent: an id may come back in a later one.
 
-This is the only reader of groups. `repair` takes what is right and what is
-wrong from the violations found here, so finding and mending cannot drift apart.
+This is the only reader of groups. `repair` takes what is right and what is wrong
+from what is read here, so finding and mending cannot drift apart.
 A message or a value of any type is read without raising: it breaks a rule or it
 does not.
 """
@@ -13,6 +13,7 @@ does not.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any, Final, cast
 
 from .errors import ToolMessageProtocolError
@@ -38,7 +39,7 @@ def find_violations(messages: object) -> tuple[Violation, ...]:
     if not isinstance(messages, list):
         return (_violation("messages_not_a_list", None, None, messages),)
     items = cast("list[object]", messages)
-    return () if _is_plainly_paired(items) else _read_groups(items)
+    return () if is_plainly_paired(items) else read_groups(items).violations
 
 
 def check_messages(messages: object) -> None:
@@ -69,44 +70,7 @@ def effective_messages(request: Mapping[str, object]) -> object:
     return request.get("messages")
 
 
-def as_object(value: object) -> JsonObject | None:
-    """Return the fields of a message or call, or `None` if it is no object.
-
-    Besides mappings the SDK also takes its own response models as messages and
-    serializes them; those are read by what they dump. Never raises.
-    """
-    if type(value) is dict:
-        return cast("JsonObject", value)
-    try:
-        if isinstance(value, Mapping):
-            return dict(cast("Mapping[str, object]", value))
-        dump = getattr(value, "model_dump", None)
-        fields = dump() if callable(dump) else None
-    except Exception:  # what cannot be read is no object, whatever it raises
-        return None
-    return cast("JsonObject", fields) if type(fields) is dict else None
-
-
-def declared_calls(fields: JsonObject) -> list[object] | None:
-    """Return the calls of a message that opens a group, else `None`."""
-    calls = fields.get("tool_calls")
-    if calls and isinstance(calls, list) and has_role(fields, "assistant"):
-        return cast("list[object]", calls)
-    return None
-
-
-def has_role(fields: JsonObject, role: str) -> bool:
-    """Tell whether a message has this role; a role of another type is no role."""
-    value = fields.get("role")
-    return isinstance(value, str) and value == role
-
-
-def is_missing(value: object) -> bool:
-    """Tell whether an id counts as absent: no key, null, or an empty string."""
-    return value is None or (isinstance(value, str) and not value)
-
-
-def _is_plainly_paired(messages: list[Any]) -> bool:
+def is_plainly_paired(messages: list[Any]) -> bool:
     """Tell healthy lists of plain objects apart at the least possible cost.
 
     Every request pays for this walk, and nearly every list is healthy. `False`
@@ -137,42 +101,59 @@ def _is_plainly_paired(messages: list[Any]) -> bool:
     return not open_ids
 
 
-def _read_groups(messages: list[object]) -> tuple[Violation, ...]:
+@dataclass(frozen=True, slots=True)
+class Groups:
+    """What the reader makes of a list.
+
+    Attributes:
+        violations: What breaks a rule, by message and then by call.
+        declarations: Index and calls of every message that opens a group.
+    """
+
+    violations: tuple[Violation, ...]
+    declarations: list[tuple[int, list[object]]]
+
+
+def read_groups(messages: list[object]) -> Groups:
+    """Read every group of a list, and what is wrong with it."""
     found: list[Violation] = []
-    group_at = 0
-    group_calls: list[object] = []
+    declarations: list[tuple[int, list[object]]] = []
+    group: tuple[int, list[object]] = _NO_GROUP
     open_ids: set[str] = set()
     known_ids: set[str] | None = None  # all ids of the group, once a result asks for them
 
     for index, message in enumerate(messages):
         fields = as_object(message)
-        if fields is not None and has_role(fields, "tool"):
+        role = None if fields is None else fields.get("role")
+        if fields is not None and isinstance(role, str) and role == "tool":
             result_id = fields.get("tool_call_id")
             if isinstance(result_id, str) and result_id in open_ids:
                 open_ids.remove(result_id)
                 continue
             if known_ids is None:
-                known_ids = _string_ids(group_calls)
+                known_ids = _string_ids(group[1])
             found.append(_faulty_result(index, result_id, known_ids))
             continue
 
-        found.extend(_unanswered(group_at, group_calls, open_ids))
-        open_ids.clear()
-        group_at, group_calls, known_ids = index, [], None
+        if open_ids:
+            found.extend(_unanswered(group, open_ids))
+            open_ids.clear()
+        group, known_ids = _NO_GROUP, None
 
         if fields is None:
             found.append(_violation("message_not_an_object", index, None, message))
             continue
-        if not has_role(fields, "assistant"):
-            continue
         calls = fields.get("tool_calls")
-        if calls is None:
+        if calls is None or not (isinstance(role, str) and role == "assistant"):
             continue
         if not isinstance(calls, list):
             found.append(_violation("tool_calls_not_a_list", index, None, calls))
             continue
-        group_calls = cast("list[object]", calls)
-        for call_index, call in enumerate(group_calls):
+        if not calls:
+            continue
+        group = (index, cast("list[object]", calls))
+        declarations.append(group)
+        for call_index, call in enumerate(group[1]):
             call_fields = as_object(call)
             if call_fields is None:
                 found.append(_violation("tool_call_not_an_object", index, call_index, call))
@@ -183,9 +164,42 @@ def _read_groups(messages: list[object]) -> tuple[Violation, ...]:
             else:
                 found.append(_faulty_call(index, call_index, call_id))
 
-    found.extend(_unanswered(group_at, group_calls, open_ids))
+    if open_ids:
+        found.extend(_unanswered(group, open_ids))
     found.sort(key=_place)
-    return tuple(found)
+    return Groups(tuple(found), declarations)
+
+
+_NO_GROUP: Final[tuple[int, list[object]]] = (-1, [])
+
+
+def as_object(value: object) -> JsonObject | None:
+    """Return the fields of a message or call, or `None` if it is no object.
+
+    Besides mappings the SDK also takes its own response models as messages and
+    serializes them; those are read by what they dump. Never raises.
+    """
+    if type(value) is dict:
+        return cast("JsonObject", value)
+    try:
+        if isinstance(value, Mapping):
+            return dict(cast("Mapping[str, object]", value))
+        dump = getattr(value, "model_dump", None)
+        fields = dump() if callable(dump) else None
+    except Exception:  # what cannot be read is no object, whatever it raises
+        return None
+    return cast("JsonObject", fields) if type(fields) is dict else None
+
+
+def has_role(fields: JsonObject, role: str) -> bool:
+    """Tell whether a message has this role; a role of another type is no role."""
+    value = fields.get("role")
+    return isinstance(value, str) and value == role
+
+
+def is_missing(value: object) -> bool:
+    """Tell whether an id counts as absent: no key, null, or an empty string."""
+    return value is None or (isinstance(value, str) and not value)
 
 
 def _string_ids(calls: list[object]) -> set[str]:
@@ -198,10 +212,9 @@ def _string_ids(calls: list[object]) -> set[str]:
     return ids
 
 
-def _unanswered(index: int, calls: list[object], open_ids: set[str]) -> Iterator[Violation]:
+def _unanswered(group: tuple[int, list[object]], open_ids: set[str]) -> Iterator[Violation]:
     """Report each open id at the first call that declares it."""
-    if not open_ids:
-        return
+    index, calls = group
     left = set(open_ids)
     for call_index, call in enumerate(calls):
         fields = as_object(call)

@@ -9,13 +9,13 @@ the same objects. `shapes` and `matching` decide; here the list is rebuilt.
 
 from __future__ import annotations
 
-import string
 from collections.abc import Sequence
-from typing import Final, Literal, cast
+from typing import Literal, cast
 
-from .matching import NEUTRAL_RESULT, Call, Region, Result, match_results
+from .ids import ordinal_id
+from .matching import NEUTRAL_RESULT, Call, Region, Result, declared_ids, match_results
 from .model import Change, Repair
-from .pairing import JsonObject, as_object, declared_calls, find_violations, has_role
+from .pairing import Groups, JsonObject, as_object, is_plainly_paired, read_groups
 from .shapes import mend_shapes
 
 Action = Literal[
@@ -47,15 +47,19 @@ def repair_messages(messages: object) -> Repair:
         The mended list with every action taken. A paired list comes back as the
         same object, and so does what is no list, since nothing can mend that.
     """
-    violations = find_violations(messages)
-    if not violations or not isinstance(messages, list):
+    if not isinstance(messages, list):
         return Repair(messages, ())
     given = cast("list[object]", messages)
-    shaped, places, changes = mend_shapes(given, violations)
+    if is_plainly_paired(given):
+        return Repair(given, ())
+    groups = read_groups(given)
+    if not groups.violations:
+        return Repair(given, ())
+    shaped, places, changes = mend_shapes(given, groups.violations)
     if shaped is not given:
-        violations = find_violations(shaped)
-    rebuilt = _Rebuilt(shaped, places, changes)
-    rebuilt.put_together(match_results(shaped, violations))
+        groups = read_groups(shaped)
+    rebuilt = _Rebuilt(shaped, groups, places, changes)
+    rebuilt.put_together(match_results(shaped, groups))
     return Repair(
         rebuilt.messages,
         tuple(sorted(changes, key=_place)),
@@ -66,13 +70,19 @@ def repair_messages(messages: object) -> Repair:
 class _Rebuilt:
     """The mended list as it grows, region by region."""
 
-    def __init__(self, source: list[object], places: Sequence[int], changes: list[Change]) -> None:
+    def __init__(
+        self,
+        source: list[object],
+        groups: Groups,
+        places: Sequence[int],
+        changes: list[Change],
+    ) -> None:
         self.messages: list[object] = []
         self.origins: list[int | None] = []
         self._source = source
         self._places = places  # of each source message in the input
         self._changes = changes
-        self._new_ids = _NewIds(source)
+        self._new_ids = _NewIds(source, groups)
 
     def put_together(self, regions: list[Region]) -> None:
         """Rebuild `regions`, and copy everything around them as it stands."""
@@ -115,7 +125,7 @@ class _Rebuilt:
         message = self._source[region.start]
         if calls:
             fields = cast("JsonObject", as_object(message))
-            declared = cast("list[object]", declared_calls(fields))
+            declared = cast("list[object]", fields["tool_calls"])
             renewed = [calls.get(index, call) for index, call in enumerate(declared)]
             message = {**fields, "tool_calls": renewed}
         self._add(message, region.start)
@@ -166,8 +176,9 @@ class _Rebuilt:
 class _NewIds:
     """Ids that derive from where a call stands, and that nothing in the list uses."""
 
-    def __init__(self, source: list[object]) -> None:
+    def __init__(self, source: list[object], groups: Groups) -> None:
         self._source = source
+        self._declarations = groups.declarations
         self._first_ordinals: dict[int, int] = {}
         self._used: set[str] = set()
         self._count = 0
@@ -176,35 +187,18 @@ class _NewIds:
         """Return a new id for a call of the declaration at `start`."""
         if not self._count:
             self._read()
-        number = self._first_ordinals[start] + index
-        # Steps of the number of calls, so that no two calls ever try the same number.
-        while (new_id := _spell(number)) in self._used:
-            number += self._count
-        return new_id
+        # In steps of the number of calls, no two calls ever come to the same id.
+        return ordinal_id(self._first_ordinals[start] + index, self._used, step=self._count)
 
     def _read(self) -> None:
-        for index, message in enumerate(self._source):
-            fields = cast("JsonObject", as_object(message))
-            calls = declared_calls(fields)
-            if calls:
-                self._first_ordinals[index] = self._count
-                self._count += len(calls)
-            ids = [cast("JsonObject", as_object(call)).get("id") for call in calls or ()]
-            if has_role(fields, "tool"):
-                ids.append(fields.get("tool_call_id"))
-            self._used.update(used for used in ids if isinstance(used, str))
-
-
-_DIGITS: Final = string.digits + string.ascii_letters
-
-
-def _spell(number: int) -> str:
-    """Spell a number as `call` and five digits: nine characters every provider takes."""
-    digits = ""
-    for _ in range(5):
-        number, digit = divmod(number, len(_DIGITS))
-        digits = _DIGITS[digit] + digits
-    return f"call{digits}"
+        used: list[object] = []
+        for index, calls in self._declarations:
+            self._first_ordinals[index] = self._count
+            self._count += len(calls)
+            used.extend(declared_ids(calls))
+        for message in self._source:
+            used.append(cast("JsonObject", as_object(message)).get("tool_call_id"))
+        self._used = {used_id for used_id in used if isinstance(used_id, str)}
 
 
 def _why_dropped(result: Result) -> str:

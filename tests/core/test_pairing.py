@@ -301,14 +301,14 @@ def test_no_value_in_any_field_raises(messages: list[Any]) -> None:
 @given(st.one_of(absurd_lists, healthy_lists(), damaged_lists()))
 @settings(max_examples=200)
 def test_the_quick_look_never_passes_what_the_reader_faults(messages: list[Any]) -> None:
-    if pairing._is_plainly_paired(messages):
-        assert pairing._read_groups(messages) == ()
+    if pairing.is_plainly_paired(messages):
+        assert pairing.read_groups(messages).violations == ()
 
 
 @given(healthy_lists())
 def test_healthy_lists_are_paired_for_both_readers(messages: list[Any]) -> None:
-    assert pairing._is_plainly_paired(messages)
-    assert pairing._read_groups(messages) == ()
+    assert pairing.is_plainly_paired(messages)
+    assert pairing.read_groups(messages).violations == ()
 
 
 @given(st.one_of(absurd_lists, damaged_lists()).filter(bool))
