@@ -23,7 +23,7 @@ class Seen:
     """What one playing of a scenario came to.
 
     Attributes:
-        asked: Provider and key of each request that was sent, in order.
+        asked: Provider of each request that was sent, with the key where it was refused.
         refused: How many of them the provider refused.
         tools: Each run of a tool, as `name(arguments)`.
         user: What the user read; the error a plugin got, where it asked itself.
@@ -40,8 +40,8 @@ class Seen:
     def lines(self) -> list[str]:
         """Return what stands in the table's cell, a fact a line."""
         told = [f"sent: {self._sent()}"]
-        if self.tools:
-            told.append(f"ran: {', '.join(self.tools)}")
+        if self.tools or self.next_turn is not None:
+            told.append(f"ran: {', '.join(self.tools) or 'nothing'}")
         told.append(f"user: {self.user or 'nothing'}")
         if self.next_turn is not None:
             told.append(f"next turn: {'accepted' if self.next_turn else 'refused'}")
@@ -138,7 +138,7 @@ def seen_by(
     next_turn: bool | None = None,
 ) -> Seen:
     """Return what came of some requests."""
-    asked = tuple(KEYS.get(request.key, request.key) for request in requests)
+    asked = tuple(_asked(request) for request in requests)
     refused = sum(request.refusal is not None for request in requests)
     return Seen(asked, refused, tools, " ".join(user.split()), next_turn)
 
@@ -158,6 +158,12 @@ def same_as_alone(guarded: Seen, alone: Seen) -> str | None:
     """Promise that the guard changed nothing."""
     same = _without_dice(guarded) == _without_dice(alone)
     return None if same else "it went otherwise than without the guard"
+
+
+def _asked(request: Request) -> str:
+    # The key matters where a request fails and the next key is tried.
+    provider_and_key = KEYS.get(request.key, request.key)
+    return provider_and_key if request.refusal else provider_and_key.partition(",")[0]
 
 
 def _without_dice(seen: Seen) -> Seen:
