@@ -1,0 +1,67 @@
+"""Tool Call Guard: pairs tool calls with their results, and checks calls before they run.
+
+The names below are the public contract. Each is loaded when it is first used, so
+importing the package costs nothing, and the pure ones need neither AstrBot nor
+the OpenAI SDK.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from .core.assembly import assemble
+    from .core.errors import ToolMessageProtocolError
+    from .core.model import Change, Repair, Violation
+    from .core.pairing import check_messages, find_violations
+    from .core.repair import repair_messages
+    from .events import AttemptRecord, Incident
+    from .host.guard import Guard, install
+    from .settings import Settings
+
+__all__ = [
+    "AttemptRecord",
+    "Change",
+    "Guard",
+    "Incident",
+    "Repair",
+    "Settings",
+    "ToolMessageProtocolError",
+    "Violation",
+    "assemble",
+    "check_messages",
+    "find_violations",
+    "install",
+    "repair_messages",
+]
+
+_HOME: Final = {
+    "AttemptRecord": ".events",
+    "Change": ".core.model",
+    "Guard": ".host.guard",
+    "Incident": ".events",
+    "Repair": ".core.model",
+    "Settings": ".settings",
+    "ToolMessageProtocolError": ".core.errors",
+    "Violation": ".core.model",
+    "assemble": ".core.assembly",
+    "check_messages": ".core.pairing",
+    "find_violations": ".core.pairing",
+    "install": ".host.guard",
+    "repair_messages": ".core.repair",
+}
+
+
+def __getattr__(name: str) -> object:
+    """Load a public name from its module when it is first asked for (PEP 562)."""
+    home = _HOME.get(name)
+    if home is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(import_module(home, __name__), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
