@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import Any
 import pytest
 
 from tests.host.lists import BROKEN
-from tests.support.answers import say
+from tests.support.answers import Gate, Held, say
 from tests.support.bot import ADMIN, MAIN, Bot
 from tools.package import build
 
@@ -212,6 +213,57 @@ class TestWhatTheyDo:
         assert re.search(r"openai \d+\.\d+", status)
         for seam in bot.star(plugin).guard.status():
             assert seam.name in status
+
+
+class TestAtTheSameTime:
+    async def test_two_sessions_with_different_modes_interleave_while_one_streams(self, bot):
+        await break_history(bot, "alice")
+        await break_history(bot, "bob")
+        bot.server.strict = False
+        await ask(bot, "set request_guard observe", session="alice")
+        gate = Gate()
+        bot.server.script(Held(say("This was sent for Alice."), gate, after=3))
+        alice = asyncio.create_task(bot.say("Hello?", session="alice", streaming=True))
+        await gate.reached.wait()
+        turn = await bot.say("Hello?", session="bob", streaming=True)
+        assert BLOCKED in turn.text
+        assert turn.requests == []
+        await ask(bot, "set request_guard off", session="bob")
+        bot.server.script(say("This was sent for Bob."))
+        turn = await bot.say("Hello?", session="bob", streaming=True)
+        assert turn.text == "This was sent for Bob."
+        await ask(bot, "reset", session="alice")
+        gate.release.set()
+        assert (await alice).text == "This was sent for Alice."
+        await break_history(bot, "alice")
+        assert BLOCKED in (await bot.say("Hello?", session="alice", streaming=True)).text
+
+    async def test_thirty_sessions_at_once_each_get_their_own_mode(self, bot):
+        bot.server.strict = False
+        bot.server.fallback = say("Sent.")
+        modes = {f"session-{n}": ("block", "observe", "off")[n % 3] for n in range(30)}
+        for session, mode in modes.items():
+            await break_history(bot, session)
+            await ask(bot, f"set request_guard {mode}", session=session)
+        turns = await asyncio.gather(
+            *(bot.say("Hello?", session=session, streaming=True) for session in modes)
+        )
+        for mode, turn in zip(modes.values(), turns, strict=True):
+            assert (BLOCKED in turn.text) == (mode == "block")
+            assert (turn.text == "Sent.") == (mode != "block")
+        assert bot.server.count == 20
+
+    async def test_a_reload_breaks_nothing_that_is_under_way(self, bot, plugin):
+        """Saving the panel reloads the plugin, whatever is streaming."""
+        gate = Gate()
+        bot.server.script(Held(say("The answer to the end."), gate, after=3))
+        turn = asyncio.create_task(bot.say("Hello?", session="alice", streaming=True))
+        await gate.reached.wait()
+        assert await bot.reload(plugin) == (True, None)
+        gate.release.set()
+        assert (await turn).text == "The answer to the end."
+        await break_history(bot)
+        assert BLOCKED in (await bot.say("Hello?", session="alice", streaming=True)).text
 
 
 class TestOverrides:
