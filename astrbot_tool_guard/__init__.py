@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from .core.repair import repair_messages
     from .events import AttemptRecord, Incident
     from .host.guard import Guard, install
+    from .host.transport import call_llm
     from .settings import Settings
 
 __all__ = [
@@ -30,6 +31,7 @@ __all__ = [
     "ToolMessageProtocolError",
     "Violation",
     "assemble",
+    "call_llm",
     "check_messages",
     "find_violations",
     "install",
@@ -46,6 +48,7 @@ _HOME: Final = {
     "ToolMessageProtocolError": ".core.errors",
     "Violation": ".core.model",
     "assemble": ".core.assembly",
+    "call_llm": ".host.transport",
     "check_messages": ".core.pairing",
     "find_violations": ".core.pairing",
     "install": ".host.guard",

@@ -18,16 +18,21 @@ from ..eventlog import EventLog
 from ..events import EventBus, Observer
 from ..sessions import SessionOverrides
 from ..settings import Settings
+from .attempts import Clock
 from .call import Call, Providers, Transport, provider_id_of
+from .execution import ExecutionStage
 from .faults import Faults
+from .reading import AnswerDesk
 from .refusal import Refusals
 from .request import RequestStage
+from .response import ResponseStage
 from .runs import current_run, current_session
 from .seams import Seams, SeamStatus, Wrapper
 from .versions import (
     API_ERROR,
     CREATE,
     FALLBACK,
+    HANDLE_TOOLS,
     LLM_RESPONSES,
     QUERY,
     QUERY_STREAM,
@@ -58,7 +63,12 @@ class Guard:
         self._providers = Providers()
         self._seams = Seams(logger)
         self._request = RequestStage(events)
-        refusals = Refusals(self._faults, lambda: self.settings.language, self._seams.check)
+        self._desk = AnswerDesk(events, self._faults, logger, Clock())
+        self._response = ResponseStage(self._desk)
+        execution = ExecutionStage(self._faults)
+        refusals = Refusals(
+            self._faults, lambda: self.settings.language, self._seams.check, execution.step
+        )
         self._wrappers: dict[Any, Wrapper] = {
             CREATE: self._create,
             QUERY: partial(self._payload, "complete"),
@@ -68,6 +78,7 @@ class Guard:
             LLM_RESPONSES: refusals.answers,
             FALLBACK: refusals.fallback,
             STEP: refusals.step,
+            HANDLE_TOOLS: execution.tools,
         }
 
     def attach(self) -> None:
@@ -125,7 +136,7 @@ class Guard:
     ) -> Any:
         with self._faults.contained("request stage"):
             self._request.check(kwargs, call)
-        return await wrapped(*args, **kwargs)
+        return await self._response.send(wrapped, args, kwargs, call)
 
     def _payload(
         self,

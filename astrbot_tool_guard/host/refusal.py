@@ -12,7 +12,7 @@ there: it is let loose only where somebody waits to turn it back.
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
 from typing import Any
 
@@ -22,7 +22,7 @@ from ..texts import blocked_sentence, pick_language
 from .console import wake_prefix
 from .faults import Faults
 from .relay import relay
-from .runs import Run, current_run, run_of, within
+from .runs import Run, current_run, run_of
 
 
 class PastFallback(BaseException):
@@ -40,6 +40,7 @@ class Refusals:
         faults: Where our own faults end.
         language: Returns the `language` setting.
         started: Called at each step of a run, for what is checked once in a while.
+        inside: Makes the context in which a runner works at a step of its run.
     """
 
     def __init__(
@@ -47,10 +48,12 @@ class Refusals:
         faults: Faults,
         language: Callable[[], LanguageSetting],
         started: Callable[[], None],
+        inside: Callable[[Any, Run], AbstractContextManager[None]],
     ) -> None:
         self._faults = faults
         self._language = language
         self._started = started
+        self._inside = inside
 
     def step(self, wrapped: Any, runner: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """`ToolLoopAgentRunner.step`: names the run, and words the refusal."""
@@ -60,7 +63,7 @@ class Refusals:
             run = run_of(runner)
             return relay(
                 stream,
-                partial(within, run),
+                partial(self._inside, runner, run),
                 item=partial(self._step_item, run),
                 failed=partial(self._step_failed, run, nested=current_run() is not None),
             )

@@ -7,7 +7,7 @@ hook says otherwise.
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Iterable
 from contextlib import AbstractContextManager
 from typing import Any
 
@@ -26,6 +26,7 @@ async def relay(
     *,
     item: Callable[[Any], Any] = _as_it_is,
     failed: Callable[[BaseException], Any] = _raise,
+    ended: Callable[[], Iterable[Any]] = tuple,
 ) -> AsyncGenerator[Any, Any]:
     """Yield what `stream` yields.
 
@@ -36,6 +37,8 @@ async def relay(
         item: Returns what is yielded for an item.
         failed: Gets what `stream` raised; raises what the consumer is to see, or
             returns a last item.
+        ended: Returns what is yielded after the last item of a stream that came to
+            its end.
     """
     resume: Callable[[Any], Any] = stream.asend
     value: Any = None
@@ -45,6 +48,8 @@ async def relay(
                 with around():
                     came = await resume(value)
             except StopAsyncIteration:
+                for more in ended():
+                    yield more
                 return
             except BaseException as error:
                 last = failed(error)

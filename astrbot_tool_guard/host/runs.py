@@ -9,10 +9,13 @@ between the items, it would leak into whoever takes them.
 from __future__ import annotations
 
 import weakref
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any
+
+from ..core.model import ToolCall
 
 _current: ContextVar[Run | None] = ContextVar("astrbot_tool_guard_run", default=None)
 
@@ -24,6 +27,9 @@ class Run:
         awaits_refusal: Whether the runner's provider loop is under way and turns
             back an exception that goes past its fallback.
         refusal: The sentence for the user, once a request of the run was blocked.
+        answer: The checked calls of its last answer.
+        turns: How many calls of each tool of that answer were executed.
+        handling: The tool calls it executes now; `None` between two answers.
     """
 
     def __init__(self, runner: Any) -> None:
@@ -31,6 +37,19 @@ class Run:
         self._runner = weakref.ref(runner)
         self.awaits_refusal = False
         self.refusal: str | None = None
+        self.answer: tuple[ToolCall, ...] = ()
+        self.turns: Counter[str] = Counter()
+        self.handling: object | None = None
+
+    def answered(self, calls: tuple[ToolCall, ...]) -> None:
+        """Note the calls of an answer.
+
+        A tool or a hook may ask a model itself, inside of this run; such an answer
+        is its own affair and not what the run executes next.
+        """
+        if self.handling is None:
+            self.answer = calls
+            self.turns.clear()
 
     @property
     def runner(self) -> Any | None:

@@ -66,3 +66,10 @@ STEP = Seam(
     "ToolLoopAgentRunner.step",
     "async_generator",
 )
+HANDLE_TOOLS = Seam(
+    "tool calls",
+    _RUNNER,
+    "ToolLoopAgentRunner._handle_function_tools",
+    "async_generator",
+    ("req", "llm_response"),
+)
