@@ -1,0 +1,246 @@
+"""The execution stage: a call that stayed invalid gets an error result instead of a run.
+
+The rule: AstrBot's own loop does everything, so that hooks, history and the chat's
+tool display go on as for any result; only in place of the run stands the error.
+Each call of a guarded answer gets exactly one result. Calls that did not come from
+one are not touched.
+
+A call is known by its id, which the loop tells before each execution, and by its
+turn among the calls of its tool: so an invalid call does not run either when the
+guard is switched off in between.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from functools import partial
+from typing import Any
+
+from mcp.types import CallToolResult, TextContent
+
+from ..core.matching import NEUTRAL_RESULT
+from ..core.model import ToolCall
+from ..texts import invalid_arguments_result
+from .faults import Faults
+from .relay import relay
+from .runs import Run, run_of, within
+
+ERROR_KIND = "invalid_arguments"
+
+
+class ExecutionStage:
+    """The wrappers around the execution of tool calls.
+
+    Args:
+        faults: Where our own faults end.
+    """
+
+    def __init__(self, faults: Faults) -> None:
+        self._faults = faults
+
+    @contextmanager
+    def step(self, runner: Any, run: Run) -> Iterator[None]:
+        """Put our executor in the place of the runner's, while the runner works."""
+        ours: GuardedExecutor | None = None
+        with self._faults.contained("executor"):
+            executor = runner.tool_executor
+            if not isinstance(executor, GuardedExecutor):  # a run inside itself
+                runner.tool_executor = ours = GuardedExecutor(executor, run, self._faults)
+        try:
+            with within(run):
+                yield
+        finally:
+            if ours is not None and runner.tool_executor is ours:
+                runner.tool_executor = ours.inner
+
+    def tools(
+        self, wrapped: Any, runner: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
+        """`_handle_function_tools`: knows which call is executed, and counts the results."""
+        stream = wrapped(*args, **kwargs)
+        with self._faults.contained("tool calls"):
+            run = run_of(runner)
+            response = args[1] if len(args) > 1 else kwargs["llm_response"]
+            handling = Handling(run.answer, response)
+            return relay(
+                stream,
+                partial(_handling, run, handling),
+                item=partial(self._item, handling),
+                ended=partial(self._ended, handling),
+            )
+        return stream
+
+    def _item(self, handling: Handling, item: Any) -> Any:
+        with self._faults.contained("tool results"):
+            handling.see(item)
+        return item
+
+    def _ended(self, handling: Handling) -> Iterable[Any]:
+        with self._faults.contained("tool results"):
+            return handling.left_over()
+        return ()
+
+
+class Handling:
+    """The execution of the calls of one answer.
+
+    Args:
+        answer: The checked calls of the run's last answer.
+        response: The `LLMResponse` whose calls AstrBot executes.
+    """
+
+    def __init__(self, answer: tuple[ToolCall, ...], response: Any) -> None:
+        pairs = zip(response.tools_call_ids, response.tools_call_name, strict=False)
+        wanted = {(call_id, name) for call_id, name in pairs if isinstance(call_id, str)}
+        self._calls = {call.id: call for call in answer if (call.id, call.name) in wanted}
+        self._current: str | None = None
+        self._seen = False
+        self._reported = False
+
+    def call_of(self, tool: str) -> ToolCall | None:
+        """Return the call that is executed now, if it is one of ours."""
+        call = self._calls.get(self._current or "")
+        return call if call is not None and call.name == tool else None
+
+    def see(self, item: Any) -> None:
+        """Follow what the loop yields, and make its results one for each call."""
+        if item.kind == "message_chain":
+            chain = item.message_chain
+            if chain is not None and chain.type == "tool_call":
+                self._current = chain.chain[0].data.get("id")
+        elif item.kind == "tool_call_result_blocks" and item.tool_call_result_blocks is not None:
+            self._reported = True
+            item.tool_call_result_blocks[:] = self._one_each(item.tool_call_result_blocks)
+
+    def left_over(self) -> Iterable[Any]:
+        """Return the results of calls that AstrBot ended without any."""
+        if self._reported or not self._calls:
+            return ()
+        from astrbot.core.agent.runners.tool_loop_agent_runner import _HandleFunctionToolsResult
+
+        return (_HandleFunctionToolsResult.from_tool_call_result_blocks(self._one_each([])),)
+
+    def _one_each(self, blocks: list[Any]) -> list[Any]:
+        found: dict[str, list[Any]] = {call_id: [] for call_id in self._calls}
+        foreign: list[Any] = []
+        for block in blocks:
+            found.get(block.tool_call_id, foreign).append(block)
+        if all(len(own) == 1 for own in found.values()):
+            return blocks
+        return [*(_joined(call_id, own) for call_id, own in found.items()), *foreign]
+
+
+class GuardedExecutor:
+    """Stands in the place of a runner's tool executor.
+
+    Args:
+        inner: The runner's own.
+        run: The run it belongs to.
+        faults: Where our own faults end.
+    """
+
+    def __init__(self, inner: Any, run: Run, faults: Faults) -> None:
+        self.inner = inner
+        self._run = run
+        self._faults = faults
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.inner, name)
+
+    def execute(self, /, *args: Any, **kwargs: Any) -> Any:
+        """Run the tool, or answer for it where its call is invalid."""
+        call: ToolCall | None = None
+        refused = False
+        with self._faults.contained("tool call"):
+            tool = kwargs.get("tool", args[0] if args else None)
+            call = self._call(str(getattr(tool, "name", "")))
+            if call is not None and not call.valid:
+                given = {k: v for k, v in kwargs.items() if k not in ("tool", "run_context")}
+                refused = not _rewritten(call, tool, given)
+        if call is None:
+            return self.inner.execute(*args, **kwargs)
+        if refused:
+            return _refusal(call)
+        return _at_least_one(self.inner.execute(*args, **kwargs))
+
+    def _call(self, tool: str) -> ToolCall | None:
+        run = self._run
+        turn = run.turns[tool]
+        run.turns[tool] += 1
+        if isinstance(run.handling, Handling):
+            return run.handling.call_of(tool)
+        # The wrapper that knows the id is gone: the calls of a tool are run in order.
+        named = [call for call in run.answer if call.name == tool]
+        return named[turn] if turn < len(named) else None
+
+
+@contextmanager
+def _handling(run: Run, handling: Handling) -> Iterator[None]:
+    before, run.handling = run.handling, handling
+    try:
+        yield
+    finally:
+        run.handling = before
+
+
+def _rewritten(call: ToolCall, tool: Any, given: Mapping[str, Any]) -> bool:
+    """Whether a hook of another plugin changed the arguments since they were checked.
+
+    AstrBot passes those that the tool's schema declares, or all of them to a tool
+    without a handler.
+    """
+    came = call.arguments or {}
+    parameters = getattr(tool, "parameters", None)
+    declared = parameters.get("properties") if isinstance(parameters, dict) else None
+    passed = {name: value for name, value in came.items() if name in (declared or {})}
+    return given not in (came, passed)
+
+
+async def _refusal(call: ToolCall) -> AsyncGenerator[CallToolResult, None]:
+    problems = [(problem.path, problem.detail) for problem in call.problems]
+    yield CallToolResult(
+        content=[TextContent(type="text", text=invalid_arguments_result(call.name, problems))],
+        structuredContent={"error_kind": ERROR_KIND},
+        isError=True,
+    )
+
+
+async def _at_least_one(results: AsyncGenerator[Any, None]) -> AsyncGenerator[Any, None]:
+    """Yield what an executor yields, and a result where it yields nothing."""
+    nothing = True
+    try:
+        async for result in results:
+            nothing = False
+            yield result
+    finally:
+        await results.aclose()
+    if nothing:
+        yield CallToolResult(content=[TextContent(type="text", text=NEUTRAL_RESULT)])
+
+
+def _joined(call_id: str, blocks: list[Any]) -> Any:
+    """Return one result for a call that has several, or none."""
+    if not blocks:
+        from astrbot.core.agent.message import ToolCallMessageSegment
+
+        return ToolCallMessageSegment(role="tool", tool_call_id=call_id, content=NEUTRAL_RESULT)
+    first, *more = blocks
+    if not more:
+        return first
+    joined = copy.copy(first)
+    contents = [block.content for block in blocks]
+    if all(isinstance(content, str) for content in contents):
+        joined.content = "\n\n".join(contents)
+    else:
+        joined.content = [part for content in contents for part in _parts(content)]
+    return joined
+
+
+def _parts(content: Any) -> list[Any]:
+    from astrbot.core.agent.message import TextPart
+
+    if isinstance(content, str):
+        return [TextPart(text=content)]
+    return list(content or ())
