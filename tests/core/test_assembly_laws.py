@@ -234,7 +234,8 @@ def test_no_answer_however_broken_raises_and_every_call_has_its_own_usable_id(
         {"chunks": answers},
         *({"completion": each} for each in answers if each is not None),
     ):
-        result = assemble(**given_, tools=tools, validation=validation, normalize=normalize)
+        options: Any = {**given_, "tools": tools, "validation": validation}
+        result = assemble(**options, normalize=normalize)
         ids = [call.id for call in result.calls]
         assert all(ids)
         assert len(set(ids)) == len(ids) <= MAX_CALLS
