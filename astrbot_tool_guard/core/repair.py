@@ -82,7 +82,7 @@ class _Rebuilt:
         self._source = source
         self._places = places  # of each source message in the input
         self._changes = changes
-        self._new_ids = _NewIds(source, groups)
+        self._new_ids = NewIds(source, groups)
 
     def put_together(self, regions: list[Region]) -> None:
         """Rebuild `regions`, and copy everything around them as it stands."""
@@ -173,7 +173,7 @@ class _Rebuilt:
         self._changes.append(Change(action, self._places[index], detail))
 
 
-class _NewIds:
+class NewIds:
     """Ids that derive from where a call stands, and that nothing in the list uses."""
 
     def __init__(self, source: list[object], groups: Groups) -> None:
@@ -197,7 +197,8 @@ class _NewIds:
             self._count += len(calls)
             used.extend(declared_ids(calls))
         for message in self._source:
-            used.append(cast("JsonObject", as_object(message)).get("tool_call_id"))
+            fields = as_object(message)
+            used.append(None if fields is None else fields.get("tool_call_id"))
         self._used = {used_id for used_id in used if isinstance(used_id, str)}
 
 
