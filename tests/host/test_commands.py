@@ -257,13 +257,13 @@ class TestAtTheSameTime:
         """Saving the panel reloads the plugin, whatever is streaming."""
         gate = Gate()
         bot.server.script(Held(say("The answer to the end."), gate, after=3))
-        turn = asyncio.create_task(bot.say("Hello?", session="alice", streaming=True))
+        turn = asyncio.create_task(bot.say("Hello?", session="carol", streaming=True))
         await gate.reached.wait()
         assert await bot.reload(plugin) == (True, None)
         gate.release.set()
         assert (await turn).text == "The answer to the end."
-        await break_history(bot)
-        assert BLOCKED in (await bot.say("Hello?", session="alice", streaming=True)).text
+        await break_history(bot, "carol")
+        assert BLOCKED in (await bot.say("Hello?", session="carol", streaming=True)).text
 
 
 class TestOverrides:
