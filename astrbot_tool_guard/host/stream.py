@@ -207,7 +207,7 @@ def _place(choice: Choice) -> int:
 
 
 def _says(value: object) -> bool:
-    return value is not None and value not in ("", "assistant")
+    return bool(value) and value != "assistant"
 
 
 class _Message:

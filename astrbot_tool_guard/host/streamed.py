@@ -185,12 +185,12 @@ class StreamedAnswer:
             yield chunk
 
     def _reader(self, *, seen: StreamReader | None = None) -> StreamReader:
-        shown = seen is not None and self._live
+        shown = "".join(seen.text) if seen is not None and self._live else ""
         return StreamReader(
             self._declared,
             self._reasoning_key,
-            shown="".join(seen.text) if seen is not None and shown else "",
-            mute_reasoning=seen.reasoned if seen is not None and shown else False,
+            shown=shown if shown.strip() else "",
+            mute_reasoning=seen is not None and self._live and seen.reasoned,
             collects=not self._live,
         )
 

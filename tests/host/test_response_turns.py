@@ -582,6 +582,64 @@ async def test_skills_like_asks_twice_and_the_second_answer_counts(
     await accepted_again(bot, f"skills-{streaming}")
 
 
+@streaming
+async def test_a_nested_run_keeps_its_calls_apart_from_those_of_the_outer_one(
+    bot: Bot, guard: Guard, streaming: bool
+) -> None:
+    session = f"nested-{streaming}"
+    event: list[Any] = []
+    bot.neighbour.on_tool = lambda each, *_: event.append(each)
+
+    async def nested(**_: Any) -> str:
+        response = await bot.context.tool_loop_agent(
+            event=event[0],
+            chat_provider_id="main/model",
+            prompt="inner",
+            tools=bot.context.get_llm_tool_manager().get_full_tool_set(),
+            stream=streaming,
+        )
+        return response.completion_text
+
+    bot.neighbour.results["get_time"] = nested
+    inner = calls(call("get_weather", BROKEN, id="b"), call("save_note", {"text": "x"}, id="a"))
+    bot.server.script(
+        calls(call("get_time", {}, id="a"), call("get_weather", {"city": "Oslo"}, id="b")),
+        *[inner] * (2 if streaming else 1),
+        say("inner words"),
+        say("Done."),
+    )
+    turn = await bot.say("Nested?", session=session, streaming=streaming)
+    assert [(run.tool, run.arguments) for run in turn.invocations] == [
+        ("get_time", {}),
+        ("save_note", {"text": "x"}),
+        ("get_weather", {"city": "Oslo"}),
+    ]
+    assert tool_results(turn) == {"a": "inner words", "b": "get_weather done"}
+    await accepted_again(bot, session)
+
+
+async def test_sessions_side_by_side_keep_their_calls_apart(bot: Bot, guard: Guard) -> None:
+    import asyncio
+
+    def answer(request: Any) -> Answer:
+        asked = request.messages[-1]
+        if asked["role"] == "tool":
+            return say("Done.")
+        bad = json.dumps(asked["content"]).count("odd")
+        return calls(call("get_weather", BROKEN if bad else {"city": "Oslo"}, id="same"))
+
+    bot.server.fallback = answer
+    turns = await asyncio.gather(
+        *(
+            bot.say("odd" if n % 2 else "even", session=f"side-{n}", streaming=n % 4 < 2)
+            for n in range(12)
+        )
+    )
+    ran = [run.session for run in bot.neighbour.invocations]
+    assert sorted(ran) == sorted(bot.umo(f"side-{n}") for n in range(0, 12, 2))
+    assert all("Done." in turn.text for turn in turns)
+
+
 # --- transport ------------------------------------------------------------------------------
 
 SAME: dict[str, Answer] = {
