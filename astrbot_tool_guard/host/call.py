@@ -39,6 +39,11 @@ class Call:
     tools: Any = None
     timeout: float | None = None
 
+    @property
+    def checks_requests(self) -> bool:
+        """Whether the request stage does anything for it."""
+        return self.modes.enabled and self.modes.request_guard != "off"
+
 
 class Providers:
     """Which SDK client belongs to which of AstrBot's providers.

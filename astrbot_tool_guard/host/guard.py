@@ -22,6 +22,7 @@ from .attempts import Clock
 from .call import Call, Providers, Transport, provider_id_of
 from .execution import ExecutionStage
 from .faults import Faults
+from .history import HistoryStage
 from .reading import AnswerDesk
 from .refusal import Refusals
 from .request import RequestStage
@@ -36,6 +37,7 @@ from .versions import (
     LLM_RESPONSES,
     QUERY,
     QUERY_STREAM,
+    RESET,
     RESPONSES_API_ERROR,
     STEP,
 )
@@ -65,6 +67,7 @@ class Guard:
         self._request = RequestStage(events)
         self._desk = AnswerDesk(events, self._faults, logger, Clock())
         self._response = ResponseStage(self._desk)
+        history = HistoryStage(self._request, self._faults, self._call_for)
         execution = ExecutionStage(self._faults)
         refusals = Refusals(
             self._faults, lambda: self.settings.language, self._seams.check, execution.step
@@ -77,6 +80,7 @@ class Guard:
             RESPONSES_API_ERROR: _pass_ours_on,
             LLM_RESPONSES: refusals.answers,
             FALLBACK: refusals.fallback,
+            RESET: history.reset,
             STEP: refusals.step,
             HANDLE_TOOLS: execution.tools,
         }
@@ -134,9 +138,10 @@ class Guard:
     async def _send(
         self, wrapped: Any, args: tuple[Any, ...], kwargs: dict[str, Any], call: Call
     ) -> Any:
+        request = kwargs
         with self._faults.contained("request stage"):
-            self._request.check(kwargs, call)
-        return await self._response.send(wrapped, args, kwargs, call)
+            request = self._request.settle(kwargs, call)
+        return await self._response.send(wrapped, args, request, call)
 
     def _payload(
         self,
@@ -152,11 +157,20 @@ class Guard:
             payload = args[0] if args else kwargs.get("payloads")
             if isinstance(payload, dict):
                 request = cast("dict[str, Any]", payload)
-                self._request.check_payload(request, self._call(provider, request, transport))
+                self._request.settle_payload(request, self._call(provider, request, transport))
         return wrapped(*args, **kwargs)
 
-    def _call(self, provider: Any, request: dict[str, Any], transport: Transport) -> Call:
-        session = current_session()
+    def _call_for(self, provider: Any, model: str, session: str) -> Call:
+        return self._call(provider, {"model": model}, "complete", session)
+
+    def _call(
+        self,
+        provider: Any,
+        request: dict[str, Any],
+        transport: Transport,
+        session: str | None = None,
+    ) -> Call:
+        session = current_session() if session is None else session
         provider_id = provider_id_of(provider)
         overrides = self.sessions.get(session) if self.sessions is not None and session else None
         timeout = getattr(provider, "timeout", None)

@@ -1,8 +1,10 @@
-"""The request stage: what is about to be sent is checked, and stopped if it is broken.
+"""The request stage: what is about to be sent is checked, and stopped or mended if it is broken.
 
 The rule: the list that counts is the one the SDK would send, after everything that
 AstrBot, its plugins and its configuration did to it. What is stopped is stopped by
-an exception that names rules and indexes and holds nothing of the messages.
+an exception that names rules and indexes and holds nothing of the messages. What is
+mended earlier, before AstrBot's clean-up deletes a result or its loop stores the
+history, is checked here all the same.
 """
 
 from __future__ import annotations
@@ -12,10 +14,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, cast
 
 from ..core.errors import ToolMessageProtocolError
-from ..core.model import Violation
+from ..core.model import Change, Violation
 from ..core.pairing import effective_messages, find_violations
+from ..core.repair import repair_messages
 from ..events import AttemptRecord, EventBus, Incident, IncidentKind
-from ..settings import Modes
 from .call import Call
 
 REASON = "tool_pairing"
@@ -31,94 +33,142 @@ class RequestStage:
     def __init__(self, events: EventBus) -> None:
         self._events = events
 
-    def check(self, request: Mapping[str, Any], call: Call) -> None:
-        """Check what `AsyncCompletions.create` is about to send.
+    def settle(self, request: dict[str, Any], call: Call) -> dict[str, Any]:
+        """Return the arguments with which `AsyncCompletions.create` is to be called.
 
         Args:
-            request: Its keyword arguments.
+            request: The keyword arguments it was called with; never changed.
             call: Who asks.
+
+        Returns:
+            The same arguments, or in `repair` mode a copy with mended messages.
 
         Raises:
             ToolMessageProtocolError: The tool calls and results do not pair, and
-                the mode is to stop such a request.
+                the mode is to stop such a request, or mending did not help.
         """
-        if not _checks(call.modes):
-            return
-        violations = find_violations(_as_sent(effective_messages(request)))
-        if violations:
-            self._found(violations, call)
+        if not call.checks_requests:
+            return request
+        request = _listed(request)
+        messages = _as_sent(effective_messages(request))
+        violations = find_violations(messages)
+        if not violations:
+            return request
+        if call.modes.request_guard == "repair":
+            repair = repair_messages(messages)
+            violations = find_violations(repair.messages)
+            if not violations:
+                self._repaired(repair.changes, call)
+                return _with_messages(request, repair.messages)
+        self._found(violations, call)
+        return request
 
-    def check_payload(self, payload: Mapping[str, Any], call: Call) -> None:
-        """Check a payload that AstrBot's own clean-up would fail on.
+    def settle_payload(self, payload: dict[str, Any], call: Call) -> None:
+        """Deal with the messages before AstrBot's clean-up sees them.
+
+        In `repair` mode they are mended in `payload`, since the clean-up deletes
+        results that can be kept. Otherwise a list on which the clean-up itself
+        would fail is dealt with here: its `TypeError` says nothing to anybody.
 
         Raises:
-            ToolMessageProtocolError: As `check` does, where the clean-up would
-                raise a `TypeError` that says nothing to anybody.
+            ToolMessageProtocolError: As `settle` does.
         """
         messages = payload.get("messages")
-        if not _checks(call.modes) or not clean_up_fails(messages):
+        if not call.checks_requests or not isinstance(messages, list):
             return
-        if violations := find_violations(messages):
-            self._found(violations, call)
+        if call.modes.request_guard == "repair":
+            payload["messages"] = self.mend(cast("list[object]", messages), call)
+        elif clean_up_fails(cast("list[object]", messages)):
+            self._found(find_violations(messages), call)
+
+    def mend(self, messages: list[object], call: Call) -> list[object]:
+        """Return `messages` mended, and tell what was done; the same list if nothing was."""
+        repair = repair_messages(messages)
+        if repair.changes:
+            self._repaired(repair.changes, call)
+        return cast("list[object]", repair.messages)
 
     def _found(self, violations: Sequence[Violation], call: Call) -> None:
-        blocks = call.modes.request_guard != "observe"
-        self._tell("request_blocked" if blocks else "request_observed", violations, call)
-        if blocks:
-            raise ToolMessageProtocolError(violations)
+        places = tuple(violation.where() for violation in violations)
+        if call.modes.request_guard == "observe":
+            self._tell("request_observed", places, "sent", call)
+            return
+        self._attempt(call)
+        self._tell("request_blocked", places, "blocked", call)
+        raise ToolMessageProtocolError(violations)
 
-    def _tell(self, kind: IncidentKind, violations: Iterable[Violation], call: Call) -> None:
-        now = time.time()
-        if kind == "request_blocked":
-            self._events.emit(
-                AttemptRecord(
-                    attempt=1,
-                    provider=call.provider_id,
-                    model=call.model,
-                    session=call.session,
-                    transport=call.transport,
-                    started_at=now,
-                    duration_ms=0.0,
-                    ttft_ms=None,
-                    finish_reason=None,
-                    usage=None,
-                    tool_calls_count=0,
-                    outcome="blocked",
-                    reason=REASON,
-                )
+    def _repaired(self, changes: Iterable[Change], call: Call) -> None:
+        places = tuple(
+            change.action
+            if change.message_index is None
+            else f"{change.action} at message {change.message_index}"
+            for change in changes
+        )
+        self._tell("request_repaired", places, "repaired", call)
+
+    def _attempt(self, call: Call) -> None:
+        self._events.emit(
+            AttemptRecord(
+                attempt=1,
+                provider=call.provider_id,
+                model=call.model,
+                session=call.session,
+                transport=call.transport,
+                started_at=time.time(),
+                duration_ms=0.0,
+                ttft_ms=None,
+                finish_reason=None,
+                usage=None,
+                tool_calls_count=0,
+                outcome="blocked",
+                reason=REASON,
             )
+        )
+
+    def _tell(self, kind: IncidentKind, places: tuple[str, ...], outcome: str, call: Call) -> None:
         self._events.emit(
             Incident(
                 kind=kind,
-                at=now,
+                at=time.time(),
                 session=call.session,
                 provider=call.provider_id,
                 model=call.model,
-                problems=tuple(violation.where() for violation in violations),
-                outcome="blocked" if kind == "request_blocked" else "sent",
+                problems=places,
+                outcome=outcome,
             )
         )
 
 
-def _checks(modes: Modes) -> bool:
-    return modes.enabled and modes.request_guard != "off"
+def _listed(request: dict[str, Any]) -> dict[str, Any]:
+    """Return `request` with its messages as the list the SDK makes of any iterable."""
+    messages = request.get("messages")
+    if isinstance(messages, list | str | bytes | Mapping) or not isinstance(messages, Iterable):
+        return request
+    return {**request, "messages": list(cast("Iterable[object]", messages))}
 
 
 def _as_sent(messages: object) -> object:
-    """Return the list that a tuple becomes in JSON."""
+    """Return the list that a tuple of an override becomes in JSON."""
     return list(cast("tuple[object, ...]", messages)) if isinstance(messages, tuple) else messages
 
 
-def clean_up_fails(messages: object) -> bool:
+def _with_messages(request: Mapping[str, Any], messages: object) -> dict[str, Any]:
+    """Return a copy of `request` whose effective messages are `messages`."""
+    extra_body = request.get("extra_body")
+    if isinstance(extra_body, Mapping) and "messages" in extra_body:
+        override = cast("Mapping[str, Any]", extra_body)
+        return {**request, "extra_body": {**override, "messages": messages}}
+    return {**request, "messages": messages}
+
+
+def clean_up_fails(messages: list[object]) -> bool:
     """Tell whether AstrBot's `_sanitize_assistant_messages` would raise on a list.
 
     It puts ids into a set and walks through any `tool_calls` that is not empty.
     """
-    if not isinstance(messages, list):
-        return False
     return any(
         isinstance(message, dict) and not _can_be_cleaned(cast("dict[str, object]", message))
-        for message in cast("list[object]", messages)
+        for message in messages
     )
 
 

@@ -48,6 +48,13 @@ RESPONSES_API_ERROR = Seam(
     ("error",),
     optional=True,  # the adapter came with 4.27.1
 )
+RESET = Seam(
+    "run start",
+    _RUNNER,
+    "ToolLoopAgentRunner.reset",
+    "coroutine",
+    ("provider", "request", "run_context"),
+)
 LLM_RESPONSES = Seam(
     "model answers",
     _RUNNER,

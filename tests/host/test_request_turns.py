@@ -163,17 +163,17 @@ async def test_no_text_in_the_error_makes_astrbot_try_again(
     bot: Bot, guard: Guard, monkeypatch: pytest.MonkeyPatch, streaming: bool
 ) -> None:
     checks = 0
-    real = RequestStage.check
+    real = RequestStage.settle
 
-    def check(*args: Any) -> None:
+    def check(*args: Any) -> Any:
         nonlocal checks
         checks += 1
         try:
-            real(*args)
+            return real(*args)
         except ToolMessageProtocolError as error:
             raise LoudError(error.violations) from None
 
-    monkeypatch.setattr(RequestStage, "check", check)
+    monkeypatch.setattr(RequestStage, "settle", check)
     await bot.set_history("loud", HALF_ANSWERED)
     async with bot.changed(fallbacks=[BACKUP], request_max_retries=3):
         turn = await bot.say("Hello?", session="loud", streaming=streaming)
@@ -288,7 +288,7 @@ async def test_a_fault_of_ours_is_one_line_and_the_turn_goes_on(
     def fail(*_: object) -> None:
         raise RuntimeError("SECRET")
 
-    monkeypatch.setattr(RequestStage, "check", fail)
+    monkeypatch.setattr(RequestStage, "settle", fail)
     first = await bot.say("Hello?", session="fault", streaming=streaming)
     second = await bot.say("Hello?", session="fault", streaming=streaming)
     assert (first.texts, second.texts) == (["OK."], ["OK."])
