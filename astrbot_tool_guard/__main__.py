@@ -13,7 +13,10 @@ import os
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from pathlib import Path
 from typing import Any, Final, NoReturn
+
+from .terminal import count, shown
 
 FINE: Final = 0
 WRONG: Final = 1
@@ -62,7 +65,7 @@ def _check(options: argparse.Namespace) -> int:
     else:
         for violation in violations:
             print(f"{violation.where()}: {violation.detail}")
-        print(_count(len(violations), "violation") if violations else "valid")
+        print(count(len(violations), "violation") if violations else "valid")
     return WRONG if violations else FINE
 
 
@@ -87,7 +90,7 @@ def _repair(options: argparse.Namespace) -> int:
         if left:
             print(f"cannot be repaired: {left[0].detail}")
         elif repair.changes:
-            changes = _count(len(repair.changes), "change")
+            changes = count(len(repair.changes), "change")
             print(f"valid after {changes}; --json prints the mended list")
         else:
             print("valid, nothing to change")
@@ -117,6 +120,24 @@ def _assemble(options: argparse.Namespace) -> int:
     return FINE if assembled.ok else WRONG
 
 
+def _doctor(options: argparse.Namespace) -> int:
+    from .database import DatabaseError
+    from .doctor_command import run_doctor
+
+    try:
+        is_fine = run_doctor(
+            Path(options.database),
+            session=options.session,
+            advisories=options.advisories,
+            apply=options.apply is not None,
+            plan=options.apply or None,
+            as_json=options.json,
+        )
+    except DatabaseError as error:
+        raise UnusableInputError(str(error)) from None
+    return FINE if is_fine else WRONG
+
+
 def _source(file: str, document: Mapping[str, Any]) -> dict[str, Any]:
     """Return the stream or the completion of an `assemble` input."""
     sources = ("chunks", "completion")
@@ -134,14 +155,12 @@ def _print_answer(answer: Mapping[str, Any]) -> None:
     for call in answer["calls"]:
         problems = [f"{problem['kind']}: {problem['detail']}" for problem in call["problems"]]
         verdict = "valid" if call["valid"] else "invalid"
-        print(_shown("; ".join([f"{call['name']}: {verdict}", *problems])))
+        print(shown("; ".join([f"{call['name']}: {verdict}", *problems])))
     if answer["dropped"]:
-        print(f"{_count(len(answer['dropped']), 'call')} dropped")
+        print(f"{count(len(answer['dropped']), 'call')} dropped")
     if answer["error"]:
-        print(_shown(f"error: {answer['error']}"))
-    print(
-        _shown(f"{_count(len(answer['calls']), 'call')}, finish_reason {answer['finish_reason']}")
-    )
+        print(shown(f"error: {answer['error']}"))
+    print(shown(f"{count(len(answer['calls']), 'call')}, finish_reason {answer['finish_reason']}"))
 
 
 # Input and output
@@ -201,16 +220,7 @@ def _finite(literal: str) -> float:
 
 
 def _name(file: str) -> str:
-    return "standard input" if file == "-" else _shown(file)
-
-
-def _shown(text: str) -> str:
-    """Return text from outside as a terminal may show it: one line, no control characters."""
-    return text if text.isprintable() else ascii(text)[1:-1]
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+    return "standard input" if file == "-" else shown(file)
 
 
 def _print_json(value: object) -> None:
@@ -260,6 +270,28 @@ def _parser() -> argparse.ArgumentParser:
     assembling.add_argument(
         "--normalize", action="store_true", help="accept loss-free readings of malformed arguments"
     )
+    doctor = commands.add_parser(
+        "doctor",
+        help="Find and mend broken conversations in the database of a stopped AstrBot.",
+        description="Find broken conversations in the database of a stopped AstrBot. Nothing is "
+        "changed without --apply, which writes a backup next to the database first.",
+    )
+    doctor.set_defaults(run=_doctor)
+    doctor.add_argument("database", metavar="DB", help="AstrBot's data/data_v4.db")
+    doctor.add_argument("--session", metavar="S", help="only this unified_msg_origin")
+    doctor.add_argument(
+        "--apply",
+        nargs="?",
+        const="",
+        metavar="PLAN",
+        help="mend what is broken; with the id of a plan, only if it still is what would be done",
+    )
+    doctor.add_argument(
+        "--advisories",
+        action="store_true",
+        help="also mend what pairs but may be refused, such as malformed arguments",
+    )
+    doctor.add_argument("--json", action="store_true", help="print one JSON object")
     return parser
 
 
