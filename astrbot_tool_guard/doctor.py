@@ -84,7 +84,7 @@ def diagnose(
     Returns:
         The diagnosis, and the mended history where it is repairable.
     """
-    mended = mend_history(stored.history, advisories=advisories)
+    mended = mend_history(stored.history, advisories="mend" if advisories else "find")
     reason = stored.problem
     if reason is None and stored.history is not None and not isinstance(stored.history, list):
         reason = mended.violations[0].detail

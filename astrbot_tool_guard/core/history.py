@@ -11,7 +11,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Final, cast
+from typing import Final, Literal, cast
 
 from .advisories import Advisory, find_advisories, mend_advisories
 from .model import Change, Violation
@@ -31,7 +31,7 @@ class MendedHistory:
         history: The mended history; the very object that was given when nothing
             had to change.
         violations: What does not pair in the stored one.
-        advisories: What pairs in it and may be refused all the same.
+        advisories: What pairs in it and may be refused all the same, if asked for.
         changes: What was done.
     """
 
@@ -41,12 +41,14 @@ class MendedHistory:
     changes: tuple[Change, ...]
 
 
-def mend_history(history: object, *, advisories: bool = False) -> MendedHistory:
+def mend_history(
+    history: object, *, advisories: Literal["ignore", "find", "mend"] = "ignore"
+) -> MendedHistory:
     """Mend a stored history.
 
     Args:
         history: The list of messages as AstrBot stores it; `None` is an empty one.
-        advisories: Whether what may be refused is mended too, and not only found.
+        advisories: What to do about what pairs and may be refused all the same.
 
     Returns:
         The mended history. What is no list cannot be mended: it comes back with
@@ -63,7 +65,8 @@ def mend_history(history: object, *, advisories: bool = False) -> MendedHistory:
     repair = repair_messages(plain)
     messages, changes = cast("list[object]", repair.messages), list(repair.changes)
     origins: Sequence[int | None] = repair.origins if repair.changes else range(len(plain))
-    if advisories:
+    found = () if advisories == "ignore" else find_advisories(plain)
+    if advisories == "mend":
         mended = mend_advisories(messages)
         if mended.changes:
             messages = cast("list[object]", mended.messages)
@@ -77,9 +80,7 @@ def mend_history(history: object, *, advisories: bool = False) -> MendedHistory:
             replace(v, message_index=places[cast("int", v.message_index)])
             for v in find_violations(plain)
         ),
-        advisories=tuple(
-            replace(a, message_index=places[a.message_index]) for a in find_advisories(plain)
-        ),
+        advisories=tuple(replace(a, message_index=places[a.message_index]) for a in found),
         changes=tuple(sorted(moved, key=_place)),
     )
 

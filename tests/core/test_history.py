@@ -116,8 +116,10 @@ def test_advisories_are_found_always_and_mended_on_request() -> None:
     long = "x" * 50
     stored = [mark("1"), {**says("hi"), "tool_calls": []}, result("gone"), declares(long)]
 
-    found = mend_history(stored)
-    mended = mend_history(stored, advisories=True)
+    found = mend_history(stored, advisories="find")
+    mended = mend_history(stored, advisories="mend")
+
+    assert mend_history(stored).advisories == ()
 
     assert [(a.kind, a.message_index) for a in found.advisories] == [
         ("empty_tool_calls", 1),
@@ -145,7 +147,7 @@ def test_what_is_no_list_is_reported(history: object) -> None:
 
 @pytest.mark.parametrize("history", [None, []])
 def test_an_empty_history_is_fine(history: object) -> None:
-    mended = mend_history(history, advisories=True)
+    mended = mend_history(history, advisories="mend")
 
     assert mended.history is history
     assert mended.violations == mended.advisories == mended.changes == ()
@@ -163,10 +165,10 @@ def is_checkpoint(message: Any) -> bool:
     return isinstance(message, dict) and message.get("role") == "_checkpoint"
 
 
-@given(stored_histories(), st.booleans())
+@given(stored_histories(), st.sampled_from(["ignore", "find", "mend"]))
 @settings(max_examples=300)
 def test_checkpoints_are_kept_in_order_and_between_the_same_texts(
-    stored: list[Any], advisories: bool
+    stored: list[Any], advisories: Any
 ) -> None:
     before = copy.deepcopy(stored)
 
