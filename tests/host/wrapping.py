@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import importlib
+from importlib.util import find_spec
 from typing import Any
 
 from astrbot_tool_guard.host import versions
 from astrbot_tool_guard.host.seams import Seam
 
-SEAMS = tuple(value for value in vars(versions).values() if isinstance(value, Seam))
+SEAMS = tuple(
+    value
+    for value in vars(versions).values()
+    if isinstance(value, Seam) and not (value.optional and find_spec(value.module) is None)
+)
+"""The seams of the AstrBot at hand."""
 
 
 def owner_of(seam: Seam) -> tuple[type, str]:
