@@ -215,7 +215,9 @@ async def _at_least_one(results: AsyncGenerator[Any, None]) -> AsyncGenerator[An
             nothing = False
             yield result
     finally:
-        await results.aclose()
+        # An executor of another plugin need not be a generator.
+        if (close := getattr(results, "aclose", None)) is not None:
+            await close()
     if nothing:
         yield CallToolResult(content=[TextContent(type="text", text=NEUTRAL_RESULT)])
 
