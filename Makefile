@@ -1,17 +1,27 @@
 # Every target works as the first command typed in a fresh clone: each builds .venv
 # when it is missing or out of date, with the first Python >= 3.12 that runs.
 
-PYTHON := .venv/bin/python
+RUN := .venv/bin/python
+# For test-hosts: all, oldest, or versions with commas; and a Python, as 3.13.
+HOSTS := all
+PYTHON := $(RUN)
+# For fuzz and storm: how long, in seconds.
+SECONDS := 60
 SOURCES := astrbot_tool_guard main.py demo tests tools
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo run test lint format package
+.PHONY: help setup demo run test test-hosts test-astrbot fuzz storm lint format package
 
 help:
 	@echo 'make demo     AstrBot without and with the guard, side by side (under a minute)'
 	@echo 'make run      AstrBot with its WebUI, the plugin and an embedded model; Ctrl-C ends it'
 	@echo 'make package  dist/astrbot_plugin_toolcall_guard.zip, to install in the WebUI'
 	@echo 'make test     the tests'
+	@echo 'make test-hosts    those that need AstrBot, on each supported line of it'
+	@echo '                   (HOSTS=oldest or HOSTS=4.28.2,4.29.0; PYTHON=3.13)'
+	@echo 'make test-astrbot  the tests of AstrBot itself, without and with the guard'
+	@echo 'make fuzz     broken input without end, for SECONDS=60'
+	@echo 'make storm    a thousand sessions at once with mixed faults, for SECONDS=60'
 	@echo 'make lint     ruff, pyright and the import contracts'
 	@echo 'make format   format the sources'
 	@echo 'make setup    only build .venv'
@@ -20,23 +30,35 @@ setup:
 	@sh tools/setup.sh
 
 demo: setup package
-	@$(PYTHON) -m demo
+	@$(RUN) -m demo
 
 run: setup package
-	@$(PYTHON) -m demo.playground
+	@$(RUN) -m demo.playground
 
 test: setup package
-	@$(PYTHON) -m pytest
+	@$(RUN) -m pytest
+
+test-hosts: setup package
+	@$(RUN) -m tools.hosts --hosts '$(HOSTS)' --python '$(PYTHON)'
+
+test-astrbot: setup
+	@$(RUN) -m tools.astrbot_tests
+
+fuzz: setup
+	@$(RUN) -m tests.fuzz --seconds $(SECONDS)
+
+storm: setup
+	@$(RUN) -m tests.storm --seconds $(SECONDS)
 
 lint: setup
-	@$(PYTHON) -m ruff check $(SOURCES)
-	@$(PYTHON) -m ruff format --check $(SOURCES)
+	@$(RUN) -m ruff check $(SOURCES)
+	@$(RUN) -m ruff format --check $(SOURCES)
 	@.venv/bin/pyright
 	@.venv/bin/lint-imports
 
 format: setup
-	@$(PYTHON) -m ruff check --fix $(SOURCES)
-	@$(PYTHON) -m ruff format $(SOURCES)
+	@$(RUN) -m ruff check --fix $(SOURCES)
+	@$(RUN) -m ruff format $(SOURCES)
 
 package: setup
-	@$(PYTHON) tools/package.py
+	@$(RUN) tools/package.py

@@ -45,7 +45,7 @@ _HOME: Final = {
     "Incident": ".events",
     "Repair": ".core.model",
     "Settings": ".settings",
-    "ToolMessageProtocolError": ".core.errors",
+    "ToolMessageProtocolError": ".protocol",
     "Violation": ".core.model",
     "assemble": ".core.assembly",
     "call_llm": ".host.transport",
@@ -61,7 +61,8 @@ def __getattr__(name: str) -> object:
     home = _HOME.get(name)
     if home is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(import_module(home, __name__), name)
+    module = import_module(home, __name__)
+    value = module.shared_error() if name == "ToolMessageProtocolError" else getattr(module, name)
     globals()[name] = value
     return value
 

@@ -25,10 +25,36 @@ class ToolMessageProtocolError(Exception):
 
     def __init__(self, violations: Iterable[Violation]) -> None:
         self.violations = tuple(violations)
-        super().__init__(summarize(self.violations))
+        # Not `super()`: beside a host's own type (`be_also`) that is the host's.
+        Exception.__init__(self, summarize(self.violations))
+
+    def __str__(self) -> str:
+        return summarize(self.violations)
 
     def __reduce__(self) -> tuple[object, ...]:
-        return type(self), (self.violations,)
+        return protocol_error, (self.violations,)
+
+
+_raised: type[ToolMessageProtocolError] = ToolMessageProtocolError
+
+
+def protocol_error(violations: Iterable[Violation]) -> ToolMessageProtocolError:
+    """Return the error to raise: ours, and the host's as well where it has one."""
+    return _raised(violations)
+
+
+def be_also(host_type: type[Exception] | None) -> None:
+    """Make what is raised from now on an instance of a host's own error type, too.
+
+    Args:
+        host_type: The host's type, or `None` for ours alone.
+    """
+    global _raised
+    if host_type is None:
+        _raised = ToolMessageProtocolError
+    elif not issubclass(_raised, host_type):
+        bases = (ToolMessageProtocolError, host_type)
+        _raised = type(ToolMessageProtocolError.__name__, bases, {"__module__": __name__})
 
 
 MAX_NAMED = 5

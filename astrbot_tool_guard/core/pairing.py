@@ -16,7 +16,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, cast
 
-from .errors import ToolMessageProtocolError
+from .errors import protocol_error
 from .model import Rule, Violation
 
 JsonObject = dict[str, object]
@@ -52,7 +52,7 @@ def check_messages(messages: object) -> None:
         ToolMessageProtocolError: With everything `find_violations` found.
     """
     if violations := find_violations(messages):
-        raise ToolMessageProtocolError(violations)
+        raise protocol_error(violations)
 
 
 def effective_messages(request: Mapping[str, object]) -> object:

@@ -16,6 +16,7 @@ from astrbot import logger
 from ..core.errors import ToolMessageProtocolError
 from ..eventlog import EventLog
 from ..events import EventBus, Observer
+from ..protocol import astrbots_own, shared_error
 from ..sessions import SessionOverrides
 from ..settings import Settings
 from .attempts import Clock
@@ -64,7 +65,8 @@ class Guard:
         self._faults = Faults(events)
         self._providers = Providers()
         self._seams = Seams(logger)
-        self._request = RequestStage(events)
+        self._stands_aside = astrbots_own() is not None
+        self._request = RequestStage(events, stands_aside=self._stands_aside)
         self._desk = AnswerDesk(events, self._faults, logger, Clock())
         self._response = ResponseStage(self._desk)
         history = HistoryStage(self._request, self._faults, self._call_for)
@@ -92,6 +94,9 @@ class Guard:
             SeamError: They cannot be put on at all; nothing was touched.
         """
         self._seams.attach(self._wrappers)
+        shared_error()
+        if self._stands_aside:
+            logger.info("Tool Call Guard: this AstrBot checks requests itself; ours stands aside")
 
     def uninstall(self) -> None:
         """Take off every wrapper; without effect on a guard that is off already."""
@@ -102,9 +107,12 @@ class Guard:
             _installed = None
 
     def status(self) -> tuple[SeamStatus, ...]:
-        """Return what became of each seam."""
+        """Return what became of each seam, and of the request stage where it stands aside."""
         self._seams.check()
-        return self._seams.status()
+        seams = self._seams.status()
+        if self._stands_aside:
+            return (*seams, SeamStatus("request stage", attached=False, problem="stands_aside"))
+        return seams
 
     def subscribe(self, observer: Observer) -> Callable[[], None]:
         """Tell `observer` every event; call what is returned to stop that."""

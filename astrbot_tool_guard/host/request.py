@@ -13,7 +13,7 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, cast
 
-from ..core.errors import ToolMessageProtocolError
+from ..core.errors import protocol_error
 from ..core.model import Change, Violation
 from ..core.pairing import effective_messages, find_violations
 from ..core.repair import repair_messages
@@ -28,10 +28,13 @@ class RequestStage:
 
     Args:
         events: Gets an incident per finding, and an attempt per stopped request.
+        stands_aside: Whether AstrBot stops such requests itself: then they are
+            mended in `repair` mode, and never stopped or told here.
     """
 
-    def __init__(self, events: EventBus) -> None:
+    def __init__(self, events: EventBus, *, stands_aside: bool = False) -> None:
         self._events = events
+        self._stands_aside = stands_aside
 
     def settle(self, request: dict[str, Any], call: Call) -> dict[str, Any]:
         """Return the arguments with which `AsyncCompletions.create` is to be called.
@@ -89,13 +92,15 @@ class RequestStage:
         return cast("list[object]", repair.messages)
 
     def _found(self, violations: Sequence[Violation], call: Call) -> None:
+        if self._stands_aside:
+            return
         places = tuple(violation.where() for violation in violations)
         if call.modes.request_guard == "observe":
             self._tell("request_observed", places, "sent", call)
             return
         self._attempt(call)
         self._tell("request_blocked", places, "blocked", call)
-        raise ToolMessageProtocolError(violations)
+        raise protocol_error(violations)
 
     def _repaired(self, changes: Iterable[Change], call: Call) -> None:
         places = tuple(

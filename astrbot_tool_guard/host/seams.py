@@ -24,7 +24,7 @@ from typing import Any, Literal
 import wrapt
 
 Shape = Literal["function", "coroutine", "async_generator"]
-Problem = Literal["missing", "other_shape", "taken_off", "left_beneath"]
+Problem = Literal["missing", "other_shape", "taken_off", "left_beneath", "stands_aside"]
 Wrapper = Callable[[Any, Any, tuple[Any, ...], dict[str, Any]], Any]
 """Called as `wrapper(wrapped, instance, args, kwargs)`, as wrapt has it."""
 
@@ -72,6 +72,7 @@ class SeamStatus:
         problem: `missing` or `other_shape`: left alone. `taken_off`: somebody
             removed our wrapper too often. `left_beneath`: after `detach`, a
             wrapper that does nothing any more is still held by `covered_by`.
+            `stands_aside`: no seam, but a stage that AstrBot has itself.
         put_back: How often somebody removed our wrapper and it was put back.
     """
 
