@@ -10,8 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from inspect import getattr_static
-from typing import Any, cast
+from typing import Any
 
+from ..core.history import mend_history
 from .call import Call
 from .faults import Faults
 from .request import RequestStage
@@ -24,7 +25,7 @@ class HistoryStage:
     """Mends what a run starts from.
 
     Args:
-        request: Does the mending, and tells it.
+        request: Tells what was mended.
         faults: Where our own faults end.
         call_for: Says what is in force.
     """
@@ -50,9 +51,12 @@ class HistoryStage:
         event = getattr(run_context.context, "event", None)
         session = str(getattr(event, "unified_msg_origin", "") or "")
         call = self._call_for(provider, str(request.model or provider.get_model() or ""), session)
-        if call.checks_requests and call.modes.request_guard == "repair":
-            # AstrBot's checkpoints are messages to nobody and stand where they stood.
-            request.contexts = self._request.mend(cast("list[object]", history), call)
+        if not call.checks_requests or call.modes.request_guard != "repair":
+            return
+        mended = mend_history(history)
+        if mended.changes:
+            request.contexts = mended.history
+            self._request.tell_repaired(mended.changes, call)
 
 
 def _sends_chat_completions(provider: Any) -> bool:

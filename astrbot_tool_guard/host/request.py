@@ -61,7 +61,7 @@ class RequestStage:
             repair = repair_messages(messages)
             violations = find_violations(repair.messages)
             if not violations:
-                self._repaired(repair.changes, call)
+                self.tell_repaired(repair.changes, call)
                 return _with_messages(request, repair.messages)
         self._found(violations, call)
         return request
@@ -80,16 +80,12 @@ class RequestStage:
         if not call.checks_requests or not isinstance(messages, list):
             return
         if call.modes.request_guard == "repair":
-            payload["messages"] = self.mend(cast("list[object]", messages), call)
+            repair = repair_messages(messages)
+            if repair.changes:
+                payload["messages"] = repair.messages
+                self.tell_repaired(repair.changes, call)
         elif clean_up_fails(cast("list[object]", messages)):
             self._found(find_violations(messages), call)
-
-    def mend(self, messages: list[object], call: Call) -> list[object]:
-        """Return `messages` mended, and tell what was done; the same list if nothing was."""
-        repair = repair_messages(messages)
-        if repair.changes:
-            self._repaired(repair.changes, call)
-        return cast("list[object]", repair.messages)
 
     def _found(self, violations: Sequence[Violation], call: Call) -> None:
         if self._stands_aside:
@@ -102,7 +98,8 @@ class RequestStage:
         self._tell("request_blocked", places, "blocked", call)
         raise protocol_error(violations)
 
-    def _repaired(self, changes: Iterable[Change], call: Call) -> None:
+    def tell_repaired(self, changes: Iterable[Change], call: Call) -> None:
+        """Tell what was mended for a request."""
         places = tuple(
             change.action
             if change.message_index is None
