@@ -91,6 +91,9 @@ class CallAssembler:
         self._at_index: dict[int, _Call] = {}
         self._by_id: dict[tuple[int | None, str], _Call] = {}
         self._last: _Call | None = None
+        self._open_index: int | None = None
+        self._open_pieces: list[str] = []
+        self._granted = self._room = 0
         self._sink = _Call(None)
         self._chars = 0
         self._odd = 0
@@ -102,7 +105,7 @@ class CallAssembler:
         """Whether any piece of a call has come."""
         return bool(self._calls)
 
-    def add(self, entry: object) -> None:
+    def add(self, entry: Any) -> None:
         """Take one entry of a delta's `tool_calls`; never raises.
 
         Args:
@@ -110,6 +113,27 @@ class CallAssembler:
                 keys, or the JSON text of one. Anything else is counted as
                 dropped.
         """
+        try:
+            # Nearly every entry is one more bare piece for the call that is open.
+            function = entry["function"]
+            piece = function["arguments"]
+            if (
+                len(function) == 1
+                and len(entry) == 2
+                and type(piece) is str
+                and 0 < len(piece) <= self._room
+                and entry["index"] == self._open_index
+            ):
+                self._room -= len(piece)
+                self._open_pieces.append(piece)
+                return
+        except (TypeError, LookupError):
+            pass  # it is something else
+        self._chars += self._granted - self._room
+        self._read(entry)
+        self._grant()
+
+    def _read(self, entry: object) -> None:
         read = _entry(entry)
         if read is None:
             self._odd += 1
@@ -136,6 +160,17 @@ class CallAssembler:
         for key, value in read.items():
             if key not in _ENTRY_KEYS and value is not None:
                 call.extras[key] = value
+
+    def _grant(self) -> None:
+        """Say where bare pieces go, and how many characters may come before the next count."""
+        call = self._last
+        self._granted = 0
+        if call is not None and call.solid and self._place(call.index, None, "") is call:
+            self._open_index = call.index
+            self._open_pieces = call.pieces
+            # A piece has a character at least, so this bounds the pieces, too.
+            self._granted = min(MAX_ANSWER_CHARS - self._chars, MAX_PIECES - len(call.pieces))
+        self._room = self._granted
 
     def finish(self) -> tuple[list[Raw], list[DroppedCall]]:
         """Return the calls, in the order they are to run, and what was dropped."""
@@ -373,6 +408,8 @@ def first_choice(choices: object, locked: object = None) -> Mapping[str, Any] | 
         locked: The `index` of the choice this answer is read from, once known.
     """
     found = [choice for choice in _items(choices) if is_object(choice)]
+    if len(found) == 1 and (locked is None or found[0].get("index") == locked):
+        return found[0]
     if locked is not None:
         return next((each for each in found if _index(each.get("index")) in (locked, None)), None)
     first = next((each for each in found if _index(each.get("index")) in (0, None)), None)
@@ -418,8 +455,7 @@ def _from_chunks(
             text = delta.get("content")
             if isinstance(text, str):
                 content.append(text)
-            entries = delta.get("tool_calls")
-            for entry in _items(entries):
+            for entry in _items(delta.get("tool_calls")):
                 assembler.add(entry)
         reason = choice.get("finish_reason")
         if isinstance(reason, str) and reason:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 from typing import Any
+from unittest import mock
 
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
-from astrbot_tool_guard.core import arguments, jsontext
+from astrbot_tool_guard.core import arguments, assembly, jsontext
 from astrbot_tool_guard.core.assembly import MAX_CALLS, CallAssembler, assemble
 
 JSON: st.SearchStrategy[Any] = st.recursive(
@@ -264,3 +265,39 @@ def test_what_is_kept_is_bounded_by_what_came(entries: list[Any]) -> None:
         assembler.add(entry)
     raws, dropped = assembler.finish()
     assert len(raws) + len(dropped) <= len(entries)
+
+
+SOLID = st.sampled_from(["{", "}", '{"a":1}', "", " "])
+BARE = st.builds(
+    lambda index, piece: {"index": index, "function": {"arguments": piece}},
+    st.sampled_from([0, 0, 0, 1, None, False]),
+    SOLID,
+)
+FULL = st.builds(
+    lambda bare, call_id, name: {**bare, "id": call_id, "function": {**bare["function"], **name}},
+    BARE,
+    st.sampled_from(["a", "b", None]),
+    st.sampled_from([{}, {"name": "get"}, {"name": "save_note"}]),
+)
+
+
+BRACE = {"index": 0, "function": {"arguments": "}"}}
+
+
+def full(call_id: str, text: str, **name: str) -> dict[str, Any]:
+    return {"index": 0, "id": call_id, "function": {"arguments": text, **name}}
+
+
+@given(st.lists(BARE | FULL | ENTRIES, max_size=16), st.sampled_from([12, 10**6]))
+# A bare piece is for the newer call at its index, also after one for the older call.
+@example([full("a", "{", name="get"), full("b", "{", name="get"), full("a", "}"), BRACE], 10**6)
+def test_a_bare_piece_is_read_as_one_with_all_its_keys_is(entries: list[Any], limit: int) -> None:
+    with (
+        mock.patch.object(assembly, "MAX_ANSWER_CHARS", limit),
+        mock.patch.object(assembly, "MAX_PIECES", limit // 2),
+    ):
+        short, long = CallAssembler(NAMES), CallAssembler(NAMES)
+        for entry in entries:
+            short.add(entry)
+            long.add({"type": "function", **entry, "id": entry.get("id")})
+        assert short.finish() == long.finish()
