@@ -17,11 +17,11 @@ from pathlib import Path
 from tests.support.bot import Bot, prepare_root
 from tests.support.model_server import ModelServer
 
-from . import request_stage, response_stage
+from . import repair, request_stage, response_stage
 from .report import render
 from .scene import Played, Table, broken_promises, lines, play
 
-TABLES = (request_stage.TABLE, response_stage.TABLE)
+TABLES = (request_stage.TABLE, response_stage.TABLE, repair.TABLE)
 DIST = Path(__file__).resolve().parent.parent / "dist"
 PACKAGE = DIST / "astrbot_plugin_toolcall_guard.zip"
 LOG = DIST / "demo.log"

@@ -77,7 +77,7 @@ async def direct_call(bot: Bot, session: str, streaming: bool) -> Seen:
         told = answer.completion_text
     except Exception as error:
         told = f"(the plugin gets {type(error).__name__}: {error})"
-    return seen_by(bot.server.requests, told)
+    return seen_by(bot.server.requests, [told])
 
 
 BLOCKED = nothing_sent("/toolguard explain")

@@ -26,7 +26,8 @@ class Seen:
         asked: Provider of each request that was sent, with the key where it was refused.
         refused: How many of them the provider refused.
         tools: Each run of a tool, as `name(arguments)`.
-        user: What the user read; the error a plugin got, where it asked itself.
+        user: What the user read, a message a line; the error a plugin got, where it
+            asked itself.
         next_turn: Whether the provider takes the stored history on the next turn;
             `None` where nobody asked.
     """
@@ -42,7 +43,7 @@ class Seen:
         told = [f"sent: {self._sent()}"]
         if self.tools or self.next_turn is not None:
             told.append(f"ran: {', '.join(self.tools) or 'nothing'}")
-        told.append(f"user: {self.user or 'nothing'}")
+        told += [f"user: {message}" for message in self.user.splitlines() or ["nothing"]]
         if self.next_turn is not None:
             told.append(f"next turn: {'accepted' if self.next_turn else 'refused'}")
         return told
@@ -128,19 +129,20 @@ async def next_turn_accepted(bot: Bot, session: str, streaming: bool) -> bool:
 def seen_in(turn: Turn, *, next_turn: bool | None = None) -> Seen:
     """Return what came of a turn of the chat."""
     tools = tuple(f"{run.tool}({_shown(run.arguments)})" for run in turn.invocations)
-    return seen_by(turn.requests, " ⏎ ".join(turn.texts), tools, next_turn)
+    return seen_by(turn.requests, turn.texts, tools, next_turn)
 
 
 def seen_by(
     requests: Sequence[Request],
-    user: str,
+    messages: Sequence[str],
     tools: tuple[str, ...] = (),
     next_turn: bool | None = None,
 ) -> Seen:
     """Return what came of some requests."""
     asked = tuple(_asked(request) for request in requests)
     refused = sum(request.refusal is not None for request in requests)
-    return Seen(asked, refused, tools, " ".join(user.split()), next_turn)
+    user = "\n".join(" ".join(message.split()) for message in messages)
+    return Seen(asked, refused, tools, user, next_turn)
 
 
 def nothing_sent(telling: str) -> Promise:
