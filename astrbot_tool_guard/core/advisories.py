@@ -16,9 +16,8 @@ from dataclasses import dataclass
 from typing import Final, Literal, cast
 
 from .arguments import check, dumps
-from .matching import declared_ids
 from .model import Change, Repair
-from .pairing import JsonObject, as_object, has_role, read_groups
+from .pairing import JsonObject, as_object, declared_calls, declared_ids, has_role, read_groups
 from .repair import NewIds
 
 MAX_NAME_LENGTH: Final = 64
@@ -226,7 +225,8 @@ def _shorten_ids(messages: list[object], changes: list[Change]) -> None:
     """Give overlong ids, on both sides of each group, the short form."""
     groups = read_groups(messages)
     new_ids = NewIds(messages, groups)
-    for start, calls in groups.declarations:
+    for start in groups.declarations:
+        calls = declared_calls(messages[start])
         overlong = [at for at, call_id in enumerate(declared_ids(calls)) if _is_overlong(call_id)]
         if not overlong:
             continue

@@ -18,11 +18,19 @@ from __future__ import annotations
 import json
 from bisect import bisect_left, bisect_right
 from collections import deque
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Final, cast
 
-from .pairing import Groups, JsonObject, as_object, has_role, is_missing
+from .pairing import (
+    Groups,
+    JsonObject,
+    as_object,
+    declared_calls,
+    declared_ids,
+    has_role,
+    is_missing,
+)
 
 NEUTRAL_RESULT: Final = "No result is recorded for this tool call."
 """What answers a call without a result; it invents no cause for that."""
@@ -84,7 +92,6 @@ class Result:
     answers: Call | None = None
 
 
-@dataclass(slots=True, eq=False)
 class Region:
     """A declaration with what stands up to the next one.
 
@@ -99,13 +106,16 @@ class Region:
             first those without any, then those with a neutral one.
     """
 
-    number: int
-    start: int
-    end: int
-    calls: list[Call] = field(default_factory=list[Call])
-    results: list[Result] = field(default_factory=list[Result])
-    leftovers: list[Result] = field(default_factory=list[Result])
-    waiting: dict[Key, deque[Call]] = field(default_factory=dict[Key, "deque[Call]"])
+    __slots__ = ("calls", "end", "leftovers", "number", "results", "start", "waiting")
+
+    def __init__(self, number: int, start: int, end: int) -> None:
+        self.number = number
+        self.start = start
+        self.end = end
+        self.calls: list[Call] = []
+        self.results: list[Result] = []
+        self.leftovers: list[Result] = []
+        self.waiting: dict[Key, deque[Call]] = {}
 
 
 def match_results(messages: list[object], groups: Groups) -> list[Region]:
@@ -136,10 +146,8 @@ class _Walk:
 
     def __init__(self, messages: list[object], groups: Groups) -> None:
         self._messages = messages
-        self._declarations = groups.declarations
-        self._starts = [index for index, _ in groups.declarations]
+        self._starts = groups.declarations
         self._faulty = {v.message_index for v in groups.violations if v.call_index is None}
-        self._declaring: dict[Key, list[int]] | None = None
         self.regions: dict[int, Region] = {}
         for violation in groups.violations:
             index = cast("int", violation.message_index)
@@ -147,6 +155,14 @@ class _Walk:
 
     def match_across(self, touched: Iterable[Region]) -> None:
         """Step 2: hand results over to the region that declares their id."""
+        declaring = self._declaring_regions(
+            {
+                result.key
+                for region in touched
+                for result in region.leftovers
+                if result.key is not None and not result.is_neutral
+            }
+        )
         for region in touched:
             staying: list[Result] = []
             for result in region.leftovers:
@@ -155,17 +171,17 @@ class _Walk:
                 if result.key is None:
                     staying.append(result)
                     continue
-                declaring = self._declaring_regions(result.key)
-                if declaring:
-                    before = bisect_left(declaring, region.number)
-                    target = self._region(declaring[before - 1 if before else 0])
+                regions = declaring.get(result.key)
+                if regions:
+                    before = bisect_left(regions, region.number)
+                    target = self._region(regions[before - 1 if before else 0])
                     waiting = target.waiting[result.key]
                     if waiting:
                         _answer(waiting.popleft(), result)
                         continue
                 # A repetition is dropped, unless it stands where the answer to a call
                 # without a usable id would stand: gateways use ids again in later turns.
-                if result.is_adjacent or not declaring:
+                if result.is_adjacent or not regions:
                     staying.append(result)
             region.leftovers = staying
 
@@ -189,7 +205,7 @@ class _Walk:
     def _read_calls(self, region: Region) -> None:
         if region.number < 0:
             return
-        for index, call in enumerate(self._declarations[region.number][1]):
+        for index, call in enumerate(declared_calls(self._messages[region.start])):
             fields = cast("JsonObject", as_object(call))
             call_id = fields.get("id")
             region.calls.append(Call(region.number, index, fields, call_id, id_key(call_id)))
@@ -216,16 +232,16 @@ class _Walk:
             else:
                 _answer(first[cast("Key", key)], result)
 
-    def _declaring_regions(self, key: Key) -> list[int]:
-        """Return the numbers of the regions that declare an id, in order."""
-        if self._declaring is None:
-            self._declaring = {}
-            for number, (_, calls) in enumerate(self._declarations):
-                for call_id in declared_ids(calls):
-                    declared = id_key(call_id)
-                    if declared is not None:
-                        self._declaring.setdefault(declared, []).append(number)
-        return self._declaring.get(key, [])
+    def _declaring_regions(self, wanted: set[Key]) -> dict[Key, list[int]]:
+        """Return the numbers of the regions that declare each wanted id, in order."""
+        declaring: dict[Key, list[int]] = {}
+        if wanted:
+            for number, start in enumerate(self._starts):
+                for call_id in declared_ids(declared_calls(self._messages[start])):
+                    key = call_id if isinstance(call_id, str) else id_key(call_id)
+                    if key in wanted:
+                        declaring.setdefault(key, []).append(number)
+        return declaring
 
 
 def _match_equal(region: Region) -> None:
@@ -298,13 +314,6 @@ def _answer(call: Call, result: Result) -> None:
         call.result.answers = None
     call.result = result
     result.answers = call
-
-
-def declared_ids(calls: list[object]) -> Iterator[object]:
-    """Yield the id of each call, of whatever type it is."""
-    for call in calls:
-        fields = as_object(call)
-        yield None if fields is None else fields.get("id")
 
 
 def is_neutral_result(fields: JsonObject) -> bool:

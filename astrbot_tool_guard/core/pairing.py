@@ -39,7 +39,7 @@ def find_violations(messages: object) -> tuple[Violation, ...]:
     if not isinstance(messages, list):
         return (_violation("messages_not_a_list", None, None, messages),)
     items = cast("list[object]", messages)
-    return () if is_plainly_paired(items) else read_groups(items).violations
+    return read_groups(items).violations
 
 
 def check_messages(messages: object) -> None:
@@ -70,107 +70,138 @@ def effective_messages(request: Mapping[str, object]) -> object:
     return request.get("messages")
 
 
-def is_plainly_paired(messages: list[Any]) -> bool:
-    """Tell healthy lists of plain objects apart at the least possible cost.
-
-    Every request pays for this walk, and nearly every list is healthy. `False`
-    only means that the list has to be read properly.
-    """
-    open_ids: set[str] = set()
-    try:
-        for message in messages:
-            role = message["role"]
-            if role == "tool":
-                open_ids.remove(message["tool_call_id"])
-                continue
-            if open_ids:
-                return False
-            if role == "assistant":
-                calls = message.get("tool_calls")
-                if calls is None:
-                    continue
-                if type(calls) is not list:
-                    return False
-                for call in cast("list[Any]", calls):
-                    call_id = call["id"]
-                    if type(call_id) is not str or not call_id or call_id in open_ids:
-                        return False
-                    open_ids.add(call_id)
-    except Exception:  # a missing key, another type, an unhashable id, ...
-        return False
-    return not open_ids
-
-
 @dataclass(frozen=True, slots=True)
 class Groups:
     """What the reader makes of a list.
 
     Attributes:
         violations: What breaks a rule, by message and then by call.
-        declarations: Index and calls of every message that opens a group.
+        declarations: Index of every message that opens a group.
     """
 
     violations: tuple[Violation, ...]
-    declarations: list[tuple[int, list[object]]]
+    declarations: list[int]
 
 
 def read_groups(messages: list[object]) -> Groups:
-    """Read every group of a list, and what is wrong with it."""
+    """Read every group of a list, and what is wrong with it.
+
+    The list is read in sections: a message with the results behind it.
+    """
     found: list[Violation] = []
-    declarations: list[tuple[int, list[object]]] = []
-    group: tuple[int, list[object]] = _NO_GROUP
-    open_ids: set[str] = set()
-    known_ids: set[str] | None = None  # all ids of the group, once a result asks for them
-
-    for index, message in enumerate(messages):
-        fields = as_object(message)
-        role = None if fields is None else fields.get("role")
-        if fields is not None and isinstance(role, str) and role == "tool":
-            result_id = fields.get("tool_call_id")
-            if isinstance(result_id, str) and result_id in open_ids:
-                open_ids.remove(result_id)
-                continue
-            if known_ids is None:
-                known_ids = _string_ids(group[1])
-            found.append(_faulty_result(index, result_id, known_ids))
-            continue
-
-        if open_ids:
-            found.extend(_unanswered(group, open_ids))
-            open_ids.clear()
-        group, known_ids = _NO_GROUP, None
-
-        if fields is None:
-            found.append(_violation("message_not_an_object", index, None, message))
-            continue
-        calls = fields.get("tool_calls")
-        if calls is None or not (isinstance(role, str) and role == "assistant"):
-            continue
-        if not isinstance(calls, list):
-            found.append(_violation("tool_calls_not_a_list", index, None, calls))
-            continue
-        if not calls:
-            continue
-        group = (index, cast("list[object]", calls))
-        declarations.append(group)
-        for call_index, call in enumerate(group[1]):
-            call_fields = as_object(call)
-            if call_fields is None:
-                found.append(_violation("tool_call_not_an_object", index, call_index, call))
-                continue
-            call_id = call_fields.get("id")
-            if isinstance(call_id, str) and call_id and call_id not in open_ids:
-                open_ids.add(call_id)
-            else:
-                found.append(_faulty_call(index, call_index, call_id))
-
-    if open_ids:
-        found.extend(_unanswered(group, open_ids))
-    found.sort(key=_place)
+    declarations: list[int] = []
+    position = 0
+    while (position := _skip_sound(messages, position, declarations)) < len(messages):
+        position = _read_section(messages, position, declarations, found)
+    if len(found) > 1:
+        found.sort(key=_place)
     return Groups(tuple(found), declarations)
 
 
-_NO_GROUP: Final[tuple[int, list[object]]] = (-1, [])
+def _skip_sound(messages: list[Any], start: int, declarations: list[int]) -> int:
+    """Walk over plain objects that pair, at the least possible cost.
+
+    Every request pays for this walk, and nearly every list is nothing else.
+
+    Returns:
+        Where the first section starts that has to be read properly.
+    """
+    section = start
+    open_ids: set[str] = set()
+    try:
+        for index in range(start, len(messages)):
+            message = messages[index]
+            role = message["role"]
+            if role == "tool":
+                open_ids.remove(message["tool_call_id"])
+                continue
+            if open_ids:
+                break
+            section = index
+            if role == "assistant":
+                calls = message.get("tool_calls")
+                if calls is None:
+                    continue
+                if type(calls) is not list:
+                    break
+                for call in cast("list[Any]", calls):
+                    call_id = call["id"]
+                    if type(call_id) is not str or not call_id or call_id in open_ids:
+                        break
+                    open_ids.add(call_id)
+                else:
+                    if open_ids:
+                        declarations.append(index)
+                    continue
+                break
+        else:
+            if not open_ids:
+                return len(messages)
+    except Exception:  # a missing key, another type, an unhashable id, ...
+        pass
+    if declarations and declarations[-1] == section:
+        declarations.pop()
+    return section
+
+
+def _read_section(
+    messages: list[object], start: int, declarations: list[int], found: list[Violation]
+) -> int:
+    """Read a message with the results behind it, whatever they are; return where they end."""
+    index = start
+    calls: list[object] = []
+    declared: set[str] = set()
+    if _result_fields(messages[start]) is None:
+        index += 1
+        calls = _read_head(messages[start], start, declared, found)
+    if calls:
+        declarations.append(start)
+    open_ids = set(declared)
+    while index < len(messages) and (fields := _result_fields(messages[index])) is not None:
+        result_id = fields.get("tool_call_id")
+        if isinstance(result_id, str) and result_id in open_ids:
+            open_ids.remove(result_id)
+        else:
+            found.append(_faulty_result(index, result_id, declared))
+        index += 1
+    if open_ids:
+        for call_index, call_id in enumerate(declared_ids(calls)):
+            if isinstance(call_id, str) and call_id in open_ids:
+                open_ids.remove(call_id)
+                found.append(_violation("unanswered_call", start, call_index, call_id))
+    return index
+
+
+def _read_head(
+    message: object, index: int, declared: set[str], found: list[Violation]
+) -> list[object]:
+    """Return the calls that a message declares, and add their usable ids to `declared`."""
+    fields = as_object(message)
+    if fields is None:
+        found.append(_violation("message_not_an_object", index, None, message))
+        return []
+    calls = fields.get("tool_calls")
+    if calls is None or not has_role(fields, "assistant"):
+        return []
+    if not isinstance(calls, list):
+        found.append(_violation("tool_calls_not_a_list", index, None, calls))
+        return []
+    for call_index, call in enumerate(cast("list[object]", calls)):
+        call_fields = as_object(call)
+        if call_fields is None:
+            found.append(_violation("tool_call_not_an_object", index, call_index, call))
+            continue
+        call_id = call_fields.get("id")
+        if isinstance(call_id, str) and call_id and call_id not in declared:
+            declared.add(call_id)
+        else:
+            found.append(_faulty_call(index, call_index, call_id))
+    return cast("list[object]", calls)
+
+
+def _result_fields(message: object) -> JsonObject | None:
+    fields = as_object(message)
+    return fields if fields is not None and has_role(fields, "tool") else None
 
 
 def as_object(value: object) -> JsonObject | None:
@@ -191,6 +222,18 @@ def as_object(value: object) -> JsonObject | None:
     return cast("JsonObject", fields) if type(fields) is dict else None
 
 
+def declared_calls(message: object) -> list[object]:
+    """Return the calls of a message that opens a group."""
+    return cast("list[object]", cast("JsonObject", as_object(message))["tool_calls"])
+
+
+def declared_ids(calls: list[object]) -> Iterator[object]:
+    """Yield the id of each call, of whatever type it is."""
+    for call in calls:
+        fields = as_object(call)
+        yield None if fields is None else fields.get("id")
+
+
 def has_role(fields: JsonObject, role: str) -> bool:
     """Tell whether a message has this role; a role of another type is no role."""
     value = fields.get("role")
@@ -200,28 +243,6 @@ def has_role(fields: JsonObject, role: str) -> bool:
 def is_missing(value: object) -> bool:
     """Tell whether an id counts as absent: no key, null, or an empty string."""
     return value is None or (isinstance(value, str) and not value)
-
-
-def _string_ids(calls: list[object]) -> set[str]:
-    ids: set[str] = set()
-    for call in calls:
-        fields = as_object(call)
-        call_id = None if fields is None else fields.get("id")
-        if isinstance(call_id, str) and call_id:
-            ids.add(call_id)
-    return ids
-
-
-def _unanswered(group: tuple[int, list[object]], open_ids: set[str]) -> Iterator[Violation]:
-    """Report each open id at the first call that declares it."""
-    index, calls = group
-    left = set(open_ids)
-    for call_index, call in enumerate(calls):
-        fields = as_object(call)
-        call_id = None if fields is None else fields.get("id")
-        if isinstance(call_id, str) and call_id in left:
-            left.remove(call_id)
-            yield _violation("unanswered_call", index, call_index, call_id)
 
 
 def _faulty_call(index: int, call_index: int, call_id: object) -> Violation:

@@ -13,9 +13,9 @@ from collections.abc import Sequence
 from typing import Literal, cast
 
 from .ids import ordinal_id
-from .matching import NEUTRAL_RESULT, Call, Region, Result, declared_ids, match_results
+from .matching import NEUTRAL_RESULT, Call, Region, Result, match_results
 from .model import Change, Repair
-from .pairing import Groups, JsonObject, as_object, is_plainly_paired, read_groups
+from .pairing import Groups, JsonObject, as_object, declared_calls, declared_ids, read_groups
 from .shapes import mend_shapes
 
 Action = Literal[
@@ -50,8 +50,6 @@ def repair_messages(messages: object) -> Repair:
     if not isinstance(messages, list):
         return Repair(messages, ())
     given = cast("list[object]", messages)
-    if is_plainly_paired(given):
-        return Repair(given, ())
     groups = read_groups(given)
     if not groups.violations:
         return Repair(given, ())
@@ -125,8 +123,8 @@ class _Rebuilt:
         message = self._source[region.start]
         if calls:
             fields = cast("JsonObject", as_object(message))
-            declared = cast("list[object]", fields["tool_calls"])
-            renewed = [calls.get(index, call) for index, call in enumerate(declared)]
+            declared = enumerate(declared_calls(message))
+            renewed = [calls.get(index, call) for index, call in declared]
             message = {**fields, "tool_calls": renewed}
         self._add(message, region.start)
 
@@ -192,7 +190,8 @@ class NewIds:
 
     def _read(self) -> None:
         used: list[object] = []
-        for index, calls in self._declarations:
+        for index in self._declarations:
+            calls = declared_calls(self._source[index])
             self._first_ordinals[index] = self._count
             self._count += len(calls)
             used.extend(declared_ids(calls))
