@@ -151,19 +151,22 @@ def _read_section(
     index = start
     calls: list[object] = []
     declared: set[str] = set()
-    if _result_fields(messages[start]) is None:
-        index += 1
+    result = _result_at(messages, index)
+    if result is None:
         calls = _read_head(messages[start], start, declared, found)
-    if calls:
-        declarations.append(start)
+        if calls:
+            declarations.append(start)
+        index += 1
+        result = _result_at(messages, index)
     open_ids = set(declared)
-    while index < len(messages) and (fields := _result_fields(messages[index])) is not None:
-        result_id = fields.get("tool_call_id")
+    while result is not None:
+        result_id = result.get("tool_call_id")
         if isinstance(result_id, str) and result_id in open_ids:
             open_ids.remove(result_id)
         else:
             found.append(_faulty_result(index, result_id, declared))
         index += 1
+        result = _result_at(messages, index)
     if open_ids:
         for call_index, call_id in enumerate(declared_ids(calls)):
             if isinstance(call_id, str) and call_id in open_ids:
@@ -199,8 +202,8 @@ def _read_head(
     return cast("list[object]", calls)
 
 
-def _result_fields(message: object) -> JsonObject | None:
-    fields = as_object(message)
+def _result_at(messages: list[object], index: int) -> JsonObject | None:
+    fields = as_object(messages[index]) if index < len(messages) else None
     return fields if fields is not None and has_role(fields, "tool") else None
 
 
