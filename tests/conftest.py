@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import tempfile
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -52,9 +52,10 @@ async def running_bot() -> AsyncIterator[Bot]:
 
 
 @pytest.fixture
-def bot(running_bot: Bot) -> Iterator[Bot]:
-    """The running AstrBot, with nothing scripted, noted or hooked."""
+async def bot(running_bot: Bot) -> AsyncIterator[Bot]:
+    """The running AstrBot, with nothing scripted, noted, hooked or stored."""
     running_bot.reset()
+    await running_bot.forget_conversations()
     yield running_bot
     running_bot.reset()
 

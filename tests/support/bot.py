@@ -234,6 +234,14 @@ class Bot:
         self.neighbour.reset()
         self.log.lines.clear()
 
+    async def forget_conversations(self) -> None:
+        """Delete every stored conversation, whichever session's it is."""
+        from sqlalchemy import text
+
+        async with self.lifecycle.db.get_db() as database, database.begin():
+            await database.execute(text("DELETE FROM conversations"))
+        self.lifecycle.conversation_manager.session_conversations.clear()
+
     @property
     def context(self) -> Any:
         """The `Context` that AstrBot gives to plugins."""
