@@ -29,6 +29,15 @@ MAX_ANSWER_CHARS: Final = 8 * 1024 * 1024
 MAX_PIECES: Final = 65_536
 """Pieces of one call that are kept apart; more are joined."""
 
+MAX_NAME_CHARS: Final = 4_096
+"""Characters of a name; what would make it longer names nothing."""
+
+MAX_ID_CHARS: Final = 256 * 1024
+"""Characters of an id, in which some gateways put a whole thought signature."""
+
+MAX_IDS: Final = 64
+"""Ids that one call is known by, and unknown keys that travel with it."""
+
 CUT_OFF: Final = frozenset({"length", "content_filter"})
 """Finish reasons that say that the answer ended before its time."""
 
@@ -101,6 +110,11 @@ class CallAssembler:
         """Whether more than `MAX_CALLS` calls were begun."""
 
     @property
+    def full(self) -> bool:
+        """Whether the argument text has outgrown what is kept of it."""
+        return self._chars > MAX_ANSWER_CHARS
+
+    @property
     def started(self) -> bool:
         """Whether any piece of a call has come."""
         return bool(self._calls)
@@ -148,7 +162,7 @@ class CallAssembler:
         self._last = call
         if call is self._sink:
             return
-        if given is not None and given not in call.ids:
+        if given is not None and given not in call.ids and len(call.ids) < MAX_IDS:
             call.ids.add(given)
             self._by_id.setdefault((index, given), call)
             self._by_id.setdefault((None, given), call)
@@ -158,7 +172,8 @@ class CallAssembler:
             call.name = self._merged(call.name, name)
         self._append(call, _piece(function.get("arguments")))
         for key, value in read.items():
-            if key not in _ENTRY_KEYS and value is not None:
+            room = key in call.extras or len(call.extras) < MAX_IDS
+            if room and key not in _ENTRY_KEYS and value is not None:
                 call.extras[key] = value
 
     def _grant(self) -> None:
@@ -238,6 +253,8 @@ class CallAssembler:
 
     def _merged(self, name: str, piece: str) -> str:
         joined = name + piece
+        if len(joined) > MAX_NAME_CHARS:
+            return name
         if piece == name:
             doubled = name not in self._declared and self._begins(joined)
             return joined if doubled else name
@@ -556,6 +573,8 @@ def _entry(entry: object) -> Mapping[str, Any] | None:
 
 def _is_name(name: str, declared: frozenset[str]) -> bool:
     """Whether a name names anything: blanks do not, nor does an undeclared `null`."""
+    if len(name) > MAX_NAME_CHARS:
+        return False
     return bool(name.strip()) and (name != "null" or name in declared)
 
 
@@ -568,7 +587,7 @@ def _index(value: object) -> int | None:
 
 
 def _id(value: object) -> str | None:
-    return value if isinstance(value, str) and value else None
+    return value if isinstance(value, str) and 0 < len(value) <= MAX_ID_CHARS else None
 
 
 def _piece(value: object) -> str:

@@ -101,8 +101,14 @@ class ResponseStage:
             items = entries if isinstance(entries, list | tuple) else (entries,)
             declared = declared_tools(call.tools)
             raws, dropped = read_entries([plain_entry(each) for each in items], declared)
-            cut_off = finish_reason in CUT_OFF
-            reading = await self._desk.check(raws, dropped, declared, call, cut_off=cut_off)
+            reading = await self._desk.check(
+                raws,
+                dropped,
+                declared,
+                call,
+                cut_off=finish_reason in CUT_OFF,
+                overflowed=any(each.reason == "too_many_calls" for each in dropped),
+            )
             mend_completion(completion, reading.calls)
         verdict = judge(reading.calls, may_retry=False)
         usage = completion.usage

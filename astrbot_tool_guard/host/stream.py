@@ -17,7 +17,9 @@ from ..core.assembly import CUT_OFF, CallAssembler
 from .answers import plain, plain_entry, rechoiced, text_chunk, without
 
 MAX_HELD = 4_096
-"""Chunks that are kept for giving back; beyond it a fault loses the calls, not the text."""
+"""Chunks that are kept for giving back; beyond it a fault loses the calls, not the text.
+
+So it is beyond the characters that the assembler keeps."""
 
 
 class StreamReader:
@@ -178,7 +180,7 @@ class StreamReader:
     def _hold(self, chunk: ChatCompletionChunk, choice: Any) -> None:
         if self._held is None:
             return
-        if len(self._held) >= MAX_HELD:
+        if len(self._held) >= MAX_HELD or self.assembler.full:
             self._held = None
             return
         if len(chunk.choices) > 1:

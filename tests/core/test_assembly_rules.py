@@ -6,7 +6,15 @@ from typing import Any
 
 import pytest
 
-from astrbot_tool_guard.core.assembly import MAX_CALLS, assemble
+from astrbot_tool_guard.core.assembly import (
+    MAX_ANSWER_CHARS,
+    MAX_CALLS,
+    MAX_IDS,
+    MAX_NAME_CHARS,
+    MAX_PIECES,
+    CallAssembler,
+    assemble,
+)
 
 NAMES = ("get_weather", "get_time", "get", "get_more", "go", "gogo")
 TOOLS = [{"type": "function", "function": {"name": name}} for name in NAMES]
@@ -318,3 +326,57 @@ def test_one_of_chunks_and_completion_is_needed() -> None:
         assemble()
     with pytest.raises(TypeError):
         assemble(chunks=[], completion={})
+
+
+# --- bounds: nothing that comes without end is kept without end ----------------------------
+
+
+def test_a_million_pieces_are_one_text_in_a_bounded_number_of_parts() -> None:
+    assembler = CallAssembler(["get_time"])
+    head = {"index": 0, "id": "x", "function": {"name": "get_time", "arguments": '{"n": "'}}
+    piece = {"index": 0, "function": {"arguments": "1"}}
+    assembler.add(head)
+    for _ in range(1_000_000):
+        assembler.add(piece)
+    assert all(len(call.pieces) <= MAX_PIECES for call in assembler._calls)
+    assembler.add({"index": 0, "function": {"arguments": '"}'}})
+    (raw,), _ = assembler.finish()
+    assert raw.text == '{"n": "' + "1" * 1_000_000 + '"}'
+
+
+def test_text_beyond_the_limit_is_not_kept() -> None:
+    assembler = CallAssembler()
+    text = "x" * (1024 * 1024)
+    for n in range(100):
+        assembler.add(
+            {"index": n % 3, "id": str(n % 3), "function": {"name": "f", "arguments": text}}
+        )
+    kept = sum(len(piece) for call in assembler._calls for piece in call.pieces)
+    assert kept <= MAX_ANSWER_CHARS
+    assert assembler.full
+    raws, _ = assembler.finish()
+    assert all(raw.oversized for raw in raws)
+
+
+def test_ids_names_and_unknown_keys_without_end_are_kept_to_an_end() -> None:
+    assembler = CallAssembler()
+    assembler.add({"index": 0, "id": "first", "function": {"name": "f"}})
+    for n in range(10_000):
+        assembler.add({"index": 0, "id": f"id {n}", f"key {n}": n})
+        assembler.add({"index": 0, "function": {"name": f"name {n}"}})
+    (call,) = assembler._calls
+    assert len(call.ids) == len(call.extras) == MAX_IDS
+    assert len(assembler._by_id) <= 2 * MAX_IDS
+    assert len(call.name) <= MAX_NAME_CHARS
+    (raw,), _ = assembler.finish()
+    assert raw.id == "first"
+
+
+def test_an_id_or_a_name_of_megabytes_is_none() -> None:
+    assembler = CallAssembler()
+    long = "x" * 10_000_000
+    assembler.add({"index": 0, "id": long, "function": {"name": "f", "arguments": "{}"}})
+    assembler.add({"index": 1, "id": "x", "function": {"name": long, "arguments": "{}"}})
+    (raw,), (dropped,) = assembler.finish()
+    assert (raw.name, raw.id) == ("f", None)
+    assert (dropped.reason, dropped.id) == ("nameless", "x")
