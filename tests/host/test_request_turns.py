@@ -15,7 +15,7 @@ from astrbot_tool_guard.settings import Settings
 from astrbot_tool_guard.texts import blocked_sentence
 from tests.host.conftest import Told
 from tests.host.lists import BROKEN, HALF_ANSWERED, HEALTHY, THANKS, USER, declare, result
-from tests.support.answers import Gate, Held, call, calls, say
+from tests.support.answers import Failure, Gate, Held, call, calls, say
 from tests.support.bot import BACKUP, Bot, Turn
 
 streaming = pytest.mark.parametrize("streaming", [False, True], ids=["complete", "stream"])
@@ -242,17 +242,39 @@ async def test_a_blocked_sub_agent_is_told_to_the_agent_that_asked(
     assert [incident.session for incident in told.incidents] == [bot.umo("nested")]
 
 
-async def test_a_later_error_of_the_outer_run_keeps_its_own_text(bot: Bot, guard: Guard) -> None:
-    from tests.support.answers import Failure
+@pytest.mark.parametrize("tool_schema_mode", ["full", "skills_like"])
+async def test_a_later_error_of_the_outer_run_keeps_its_own_text(
+    bot: Bot, guard: Guard, monkeypatch: pytest.MonkeyPatch, tool_schema_mode: str
+) -> None:
+    from astrbot.core.agent.runners.tool_loop_agent_runner import ToolLoopAgentRunner
+    from astrbot.core.agent.tool import ToolSet
 
-    event = bot.event("The time?", session="later")
+    def broken(*_: object, **__: object) -> list[Any]:
+        return HALF_ANSWERED
+
+    event = bot.event("The time?", session=f"later-{tool_schema_mode}")
+    weather = bot.context.get_llm_tool_manager().get_func("get_weather")
 
     async def delegate() -> str:
-        return await ask_sub_agent(bot, event, HALF_ANSWERED)
+        # In the one mode its first request is blocked, in the other its second, which
+        # leaves the inner run as an exception.
+        first = HALF_ANSWERED if tool_schema_mode == "full" else []
+        answer = await bot.context.tool_loop_agent(
+            event=event,
+            chat_provider_id="main/model",
+            prompt="Go on.",
+            contexts=first,
+            tools=ToolSet([weather]),
+            tool_schema_mode=tool_schema_mode,
+        )
+        return answer.completion_text
 
+    monkeypatch.setattr(ToolLoopAgentRunner, "_build_tool_requery_context", broken)
     bot.neighbour.results["get_time"] = delegate
-    bot.server.script(calls(call("get_time")), Failure(400, "The model is asleep."))
+    inner = [calls(call("get_weather"))] if tool_schema_mode == "skills_like" else []
+    bot.server.script(calls(call("get_time")), *inner, Failure(400, "The model is asleep."))
     turn = await bot.run(event)
+    assert bot.server.unused == 0
     assert "The model is asleep." in turn.texts[-1]
     assert not opens(turn.texts[-1])
 
