@@ -3,9 +3,10 @@
 The rule: thin. What is decided and done stands in `astrbot_tool_guard`; here it is
 started, stopped, and given what only AstrBot has. AstrBot does not call `terminate`
 when `initialize` fails, so `initialize` rolls back by itself.
-"""
 
-from __future__ import annotations
+Annotations here are not put off (`from __future__ import annotations`): AstrBot reads
+those of the commands, and 4.26 takes a name in quotes for a default value.
+"""
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from functools import partial
@@ -18,8 +19,13 @@ from astrbot.api.star import Context, Star
 from astrbot.core.star.filter.command import GreedyStr
 from astrbot.core.utils.astrbot_path import get_astrbot_plugin_data_path
 
-from .astrbot_tool_guard.commands import Chat, Commands
+from .astrbot_tool_guard.backups import Backups
+from .astrbot_tool_guard.chat import Chat
+from .astrbot_tool_guard.commands import Commands
+from .astrbot_tool_guard.doctor import Doctor
+from .astrbot_tool_guard.doctor_chat import DoctorCommands
 from .astrbot_tool_guard.host import console
+from .astrbot_tool_guard.host.conversations import BotConversations
 from .astrbot_tool_guard.host.guard import Guard, install
 from .astrbot_tool_guard.journal import Journal
 from .astrbot_tool_guard.sessions import SessionOverrides
@@ -48,6 +54,7 @@ class ToolCallGuard(Star):
 
     async def initialize(self) -> None:
         """Start the guard."""
+        console.bind_once(self)
         try:
             await self._start()
         except BaseException:
@@ -77,10 +84,13 @@ class ToolCallGuard(Star):
         tally = Tally()
         guard.subscribe(tally.observe)
         guard.subscribe(self.journal.observe)
+        conversations = BotConversations(self.context.conversation_manager)
+        doctor = Doctor(conversations, Backups(folder / "backups"))
         self.commands = Commands(
             settings=lambda: guard.settings,
             sessions=sessions,
             journal=self.journal,
+            doctor=DoctorCommands(doctor, conversations.current),
             tally=tally,
             seams=guard.status,
             versions=partial(console.versions, self.context, self.name),
@@ -148,6 +158,14 @@ class ToolCallGuard(Star):
         yield await self._answer(event, Commands.explain)
 
     @admin_only
+    @toolguard.command("doctor")
+    async def toolguard_doctor(
+        self, event: AstrMessageEvent, words: GreedyStr
+    ) -> AsyncIterator[Any]:
+        """检查并修复对话 / Check and mend conversations."""
+        yield await self._answer(event, partial(Commands.doctor, words=words))
+
+    @admin_only
     @filter.custom_filter(partial(console.Unanswered, toolguard.parent_group))
     async def toolguard_unknown(self, event: AstrMessageEvent) -> AsyncIterator[Any]:
         """Answer what is no subcommand; without this it would go to the model."""
@@ -169,5 +187,10 @@ class ToolCallGuard(Star):
             provider=console.provider_in_use(self.context, session),
             prefix=console.wake_prefix(self.context, session),
         )
-        text = await ask(self.commands, chat)
+        try:
+            text = await ask(self.commands, chat)
+        except Exception as error:
+            # The error's text may hold what was in a conversation: SQL errors do.
+            logger.error("Tool Call Guard: a command failed with %s", type(error).__name__)
+            text = say("failed", language)
         return event.plain_result(text).use_t2i(False).use_markdown(False)

@@ -9,28 +9,19 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from typing import Protocol
 
+from .catalogue import COUNTERS, KINDS, ORIGINS, OUTCOMES, SEAM_PROBLEMS, SUBCOMMANDS
+from .chat import Chat
+from .doctor_chat import DoctorCommands
 from .events import Incident
 from .journal import Journal
 from .journal_store import Entry
 from .sessions import SessionOverrides
-from .settings import MODE_SPECS, Settings
+from .settings import Settings
+from .specs import MODE_SPECS
 from .tally import Tally
-from .texts import (
-    COMMAND,
-    COUNTERS,
-    KINDS,
-    ORIGINS,
-    SEAM_PROBLEMS,
-    SUBCOMMANDS,
-    Language,
-    clean,
-    problem_text,
-    say,
-    word,
-)
+from .texts import Language, clean, problem_text, say, word
 
 LOG_LINES = 5
 MAX_LOG_LINES = 20
@@ -63,29 +54,10 @@ class SeamStatus(Protocol):
         """What is wrong, if anything."""
         ...
 
-
-@dataclass(frozen=True, slots=True)
-class Chat:
-    """Who asks, and where.
-
-    Attributes:
-        session: `unified_msg_origin`.
-        language: Language of the chat.
-        provider: Id of the provider in use here; `""` where there is none.
-        prefix: AstrBot's wake prefix in this chat.
-        name: What the command group is called here.
-    """
-
-    session: str
-    language: Language
-    provider: str = ""
-    prefix: str = "/"
-    name: str = COMMAND
-
     @property
-    def command(self) -> str:
-        """What an administrator types to begin a command."""
-        return f"{self.prefix}{self.name}"
+    def put_back(self) -> int:
+        """How often it was taken off by somebody and put back by us."""
+        ...
 
 
 class Commands:
@@ -95,6 +67,7 @@ class Commands:
         settings: Returns the settings in force.
         sessions: The overrides of single sessions.
         journal: What is remembered.
+        doctor: Answers `doctor` and what follows it.
         tally: What was counted since the start.
         seams: Returns what became of each seam.
         versions: Returns versions by name, as `status` shows them; `""` is the plugin's.
@@ -106,6 +79,7 @@ class Commands:
         settings: Callable[[], Settings],
         sessions: SessionOverrides,
         journal: Journal,
+        doctor: DoctorCommands,
         tally: Tally,
         seams: Callable[[], Iterable[SeamStatus]],
         versions: Callable[[], Mapping[str, str]],
@@ -113,6 +87,7 @@ class Commands:
         self._settings = settings
         self._sessions = sessions
         self._journal = journal
+        self._doctor = doctor
         self._tally = tally
         self._seams = seams
         self._versions = versions
@@ -255,6 +230,10 @@ class Commands:
             ]
         )
 
+    async def doctor(self, chat: Chat, words: str = "") -> str:
+        """Examine and mend stored conversations; see `DoctorCommands`."""
+        return await self._doctor.answer(chat, words)
+
     async def unknown(self, chat: Chat, words: str) -> str:
         """Answer a subcommand that is none, or none at all, with the tree.
 
@@ -286,6 +265,8 @@ class Commands:
             elif seam.covered_by:
                 by = clean(seam.covered_by, 60)
                 lines.append(say("covered", language, name=seam.name, by=by))
+            elif seam.put_back:
+                lines.append(say("put_back", language, name=seam.name, count=seam.put_back))
             else:
                 plain.append(seam.name)
         names = ", ".join(plain) or say("nothing", language)
@@ -354,5 +335,5 @@ def _in_full(entry: Entry, language: Language) -> list[str]:
         lines.append(say("field_tool", language, name=clean(tool, 40), shape=shown))
     if len(entry.tools) > MAX_TOOLS:
         lines.append(say("more", language, count=len(entry.tools) - MAX_TOOLS))
-    lines.append(say("field_outcome", language, value=clean(entry.outcome, 60)))
+    lines.append(say("field_outcome", language, value=word(OUTCOMES, entry.outcome, language)))
     return lines

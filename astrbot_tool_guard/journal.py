@@ -25,8 +25,8 @@ from typing import TypeVar
 
 from .events import AttemptRecord, Event, Incident
 from .journal_store import Entry, JournalStore, Row
-from .settings import JournalSettings
 from .redaction import redact, shape
+from .settings import JournalSettings
 from .texts import clean
 
 BATCH_SECONDS = 0.5

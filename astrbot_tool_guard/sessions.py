@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from types import MappingProxyType
 from typing import cast
 
-from .settings import MODE_SPECS, read_mode
+from .specs import MODE_SPECS, read_mode
 
 STORAGE_KEY = "session_overrides"
 

@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from functools import partial
 from typing import Any, cast
 
 from astrbot.api.event.filter import CustomFilter
+from astrbot.core.star.star_handler import star_handlers_registry
 
 from ..settings import LanguageSetting
 from ..texts import Language, pick_language
@@ -79,6 +81,21 @@ def rest_of(group: Any, event: Any) -> tuple[str, str] | None:
 
 def _begins(message: str, name: str) -> bool:
     return message == name or message.startswith(f"{name} ")
+
+
+def bind_once(star: Any) -> None:
+    """Give each handler of a plugin its instance once.
+
+    AstrBot 4.26 binds the handlers of a plugin that was switched off and on again a
+    second time, and every command of it fails from then on.
+
+    Args:
+        star: The plugin's instance.
+    """
+    for handler in star_handlers_registry.get_handlers_by_module_name(type(star).__module__):
+        bound = handler.handler
+        if isinstance(bound, partial) and len(bound.args) > 1:
+            handler.handler = partial(bound.func, star)
 
 
 async def chat_language(context: Any, event: Any, setting: LanguageSetting) -> Language:

@@ -38,7 +38,8 @@ class RunningAstrBot:
         self._output: asyncio.Task[bytes] | None = None
         self._client: httpx.AsyncClient | None = None
         (root / ".astrbot").touch()
-        (root / "data" / "plugins").mkdir(parents=True)
+        for folder in ("plugins", "config"):  # as `astrbot init` does
+            (root / "data" / folder).mkdir(parents=True)
         write_config(root, base_config(api_base) | {"admins_id": [USER]})
         with zipfile.ZipFile(package) as archive:
             archive.extractall(root / "data" / "plugins")

@@ -17,9 +17,7 @@ LOCALES = ["zh-CN", "en-US"]
 
 @pytest.fixture
 def schema() -> dict[str, Any]:
-    from astrbot.core.star.star_manager import PluginManager
-
-    return PluginManager._load_plugin_config_schema(str(ROOT / "_conf_schema.json"))
+    return json.loads((ROOT / "_conf_schema.json").read_text("utf-8"))
 
 
 @pytest.fixture

@@ -9,16 +9,23 @@ import unicodedata
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast, get_args
 
 import pytest
 
-from astrbot_tool_guard import texts
-from astrbot_tool_guard.commands import Chat, Commands
-from astrbot_tool_guard.events import Event
+from astrbot_tool_guard import catalogue, texts
+from astrbot_tool_guard.chat import Chat
+from astrbot_tool_guard.commands import Commands
+from astrbot_tool_guard.core.advisories import AdvisoryAction, AdvisoryKind
+from astrbot_tool_guard.core.model import ProblemKind, Rule
+from astrbot_tool_guard.core.repair import Action
+from astrbot_tool_guard.core.verdict import Reason
+from astrbot_tool_guard.doctor_chat import DoctorCommands
+from astrbot_tool_guard.events import Event, IncidentKind
 from astrbot_tool_guard.journal import Journal
 from astrbot_tool_guard.sessions import SessionOverrides
-from astrbot_tool_guard.settings import MODE_SPECS, JournalSettings, Settings
+from astrbot_tool_guard.settings import JournalSettings, Origin, Settings
+from astrbot_tool_guard.specs import MODE_SPECS
 from astrbot_tool_guard.tally import Tally
 
 from .events import attempt, incident
@@ -36,6 +43,7 @@ class Seam:
     attached: bool = True
     covered_by: str | None = None
     problem: str | None = None
+    put_back: int = 0
 
 
 class Console:
@@ -51,6 +59,7 @@ class Console:
             settings=lambda: self.settings,
             sessions=self.sessions,
             journal=self.journal,
+            doctor=cast("DoctorCommands", None),  # see test_doctor_chat
             tally=self.tally,
             seams=lambda: self.seams,
             versions=lambda: {"": "1.0.0", "AstrBot": "4.29.3", "openai": "3.57.0"},
@@ -119,12 +128,14 @@ class TestStatus:
             Seam("provider errors", covered_by="data.plugins.other.main"),
             Seam("provider stream", attached=False, problem="missing"),
             Seam("model answers", attached=False),
+            Seam("provider fallback", put_back=2),
         ]
         status = await console.ask("status")
         assert "Attached: sdk request, agent step\n" in status
         assert "provider errors: attached, covered by data.plugins.other.main" in status
         assert "provider stream: not attached, not in this AstrBot" in status
         assert "model answers: not attached, taken off by another plugin" in status
+        assert "provider fallback: taken off 2 times, put back" in status
 
     async def test_it_counts_since_the_start_and_over_the_last_day(self, console):
         console.emit(
@@ -197,8 +208,8 @@ class TestRecords:
             incident(
                 kind="response_degraded",
                 tools=("get_weather",),
-                problems=("required_missing unit",),
-                outcome="not run",
+                problems=("missing_required route.unit",),
+                outcome="not_run",
                 arguments=('{"city": "Oslo"}',),
             )
         )
@@ -206,7 +217,7 @@ class TestRecords:
         assert lines[1:] == [
             f"Session: {SESSION}",
             "Model: src/model · model",
-            "Problem: required_missing unit",
+            "Problem: route.unit: a required property is missing",
             'Tool get_weather: {"city": string(4)}',
             "Outcome: not run",
         ]
@@ -252,7 +263,7 @@ class TestOnAPhone:
             tmp_path / "captured.sqlite3", journal=JournalSettings(capture_arguments=True)
         )
         await captured.journal.open()
-        for kind in texts.KINDS:
+        for kind in catalogue.KINDS:
             captured.emit(
                 *[
                     incident(
@@ -294,9 +305,36 @@ class TestOnAPhone:
 
 
 class TestCatalogue:
+    TABLES = (
+        catalogue.ANSWERS,
+        catalogue.PROBLEMS,
+        catalogue.KINDS,
+        catalogue.OUTCOMES,
+        catalogue.COUNTERS,
+        catalogue.SUBCOMMANDS,
+        catalogue.SEAM_PROBLEMS,
+        catalogue.ORIGINS,
+    )
+
+    @pytest.mark.parametrize(
+        ("table", "closed_set"),
+        [
+            (catalogue.RULES, Rule),
+            (catalogue.KINDS, IncidentKind),
+            (catalogue.ORIGINS, Origin),
+        ],
+    )
+    def test_a_closed_set_is_named_whole(self, table, closed_set):
+        assert set(table) == set(get_args(closed_set))
+
+    @pytest.mark.parametrize(
+        "closed_set", [Rule, ProblemKind, Reason, Action, AdvisoryKind, AdvisoryAction]
+    )
+    def test_every_problem_and_every_change_has_a_text(self, closed_set):
+        assert set(get_args(closed_set)) <= set(catalogue.PROBLEMS)
+
     def test_each_text_has_the_same_placeholders_in_both_languages(self):
-        tables = [texts._ANSWERS, texts.RULES, texts.KINDS, texts.COUNTERS, texts.SUBCOMMANDS]
-        for table in tables:
+        for table in self.TABLES:
             for text in table.values():
                 fields = [
                     {name for _, name, _, _ in string.Formatter().parse(version) if name}
@@ -305,17 +343,15 @@ class TestCatalogue:
                 assert fields[0] == fields[1]
 
     def test_each_chinese_text_is_chinese_and_each_english_one_is_not(self):
-        for table in (texts._ANSWERS, texts.RULES, texts.KINDS, texts.COUNTERS):
+        for table in self.TABLES:
             for text in table.values():
                 chinese, english = (re.sub(r"\{\w+\}", "", version) for version in text)
                 assert not texts._HAN.search(english)
                 assert texts._HAN.search(chinese) or not re.search(r"[a-z]", english)
 
     def test_no_text_is_there_for_nothing(self):
-        sources = "".join(
-            (Path(texts.__file__).parent / name).read_text("utf-8")
-            for name in ("commands.py", "texts.py")
-        )
-        main = (Path(texts.__file__).parents[1] / "main.py").read_text("utf-8")
-        for key in texts._ANSWERS:
-            assert (sources + main).count(f'"{key}"') >= 2, key
+        folder = Path(texts.__file__).parent
+        sources = [folder / name for name in ("commands.py", "doctor_chat.py", "texts.py")]
+        sources.append(folder.parent / "main.py")
+        said = "".join(source.read_text("utf-8") for source in sources)
+        assert [key for key in catalogue.ANSWERS if f'"{key}"' not in said] == []

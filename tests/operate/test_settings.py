@@ -11,13 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from astrbot_tool_guard.settings import (
-    JOURNAL_SPECS,
-    MODE_SPECS,
-    JournalSettings,
-    Modes,
-    Settings,
-)
+from astrbot_tool_guard.settings import JournalSettings, Modes, Settings
+from astrbot_tool_guard.specs import JOURNAL_SPECS, MODE_SPECS
 
 SCHEMA = json.loads((Path(__file__).parents[2] / "_conf_schema.json").read_text("utf-8"))
 

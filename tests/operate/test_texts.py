@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from astrbot_tool_guard.catalogue import RULES
 from astrbot_tool_guard.core.model import Violation
 from astrbot_tool_guard.texts import (
-    RULES,
     blocked_sentence,
     clean,
     invalid_arguments_result,
