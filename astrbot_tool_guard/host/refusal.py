@@ -6,7 +6,8 @@ an exception's name, unless the persona has an error text of its own.
 
 Between the provider and the loop's end, AstrBot catches every `Exception` and goes
 on to the next provider. Ours goes past that as a `BaseException` that exists only
-there: it is let loose only where somebody waits to turn it back.
+there: it is let loose only where somebody waits to turn it back. What another
+plugin made of a generator, and is none any more, is handed on as it is.
 """
 
 from __future__ import annotations
@@ -60,13 +61,14 @@ class Refusals:
         stream = wrapped(*args, **kwargs)
         with self._faults.contained("agent step"):
             self._started()
-            run = run_of(runner)
-            return relay(
-                stream,
-                partial(self._inside, runner, run),
-                item=partial(self._step_item, run),
-                failed=partial(self._step_failed, run, nested=current_run() is not None),
-            )
+            if isinstance(stream, AsyncGenerator):
+                run = run_of(runner)
+                return relay(
+                    stream,
+                    partial(self._inside, runner, run),
+                    item=partial(self._step_item, run),
+                    failed=partial(self._step_failed, run, nested=current_run() is not None),
+                )
         return stream
 
     def answers(
@@ -75,17 +77,19 @@ class Refusals:
         """`_iter_llm_responses`: lets our exception past the fallback."""
         stream = wrapped(*args, **kwargs)
         with self._faults.contained("model answers"):
-            return relay(stream, nullcontext, failed=partial(_let_past, run_of(runner)))
+            if isinstance(stream, AsyncGenerator):
+                return relay(stream, nullcontext, failed=partial(_let_past, run_of(runner)))
         return stream
 
     def fallback(
         self, wrapped: Any, runner: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Any:
         """`_iter_llm_responses_with_fallback`: ends the loop with a refusal."""
-        stream: AsyncGenerator[Any, Any] = wrapped(*args, **kwargs)
+        stream = wrapped(*args, **kwargs)
         with self._faults.contained("provider fallback"):
-            run = run_of(runner)
-            return relay(stream, partial(_awaiting, run), failed=partial(self._refused, run))
+            if isinstance(stream, AsyncGenerator):
+                run = run_of(runner)
+                return relay(stream, partial(_awaiting, run), failed=partial(self._refused, run))
         return stream
 
     def _step_item(self, run: Run, item: Any) -> Any:

@@ -264,3 +264,36 @@ async def test_a_provider_loop_of_another_plugins_own_sends_nothing_either(
         turn = await bot.say("Hello?", session="own-loop")
     assert turn.requests == []
     assert is_blocked(turn) if puts_back else "Nobody answers." in turn.text
+
+
+class OneByOne:
+    """Not a generator: it can be iterated, and nothing else."""
+
+    def __init__(self, stream: Any) -> None:
+        self._stream = stream
+
+    def __aiter__(self) -> OneByOne:
+        """Return itself."""
+        return self
+
+    async def __anext__(self) -> Any:
+        """Return the next item."""
+        return await anext(self._stream)
+
+
+@pytest.mark.parametrize(
+    "name", ["step", "_iter_llm_responses", "_iter_llm_responses_with_fallback"]
+)
+async def test_a_generator_that_another_plugin_made_something_else_of_is_handed_on(
+    bot: Bot, name: str
+) -> None:
+    from astrbot.core.agent.runners.tool_loop_agent_runner import ToolLoopAgentRunner
+
+    def wrapper(wrapped: Any, instance: Any, args: Any, kwargs: Any) -> Any:
+        return OneByOne(wrapped(*args, **kwargs))
+
+    wrapt.wrap_function_wrapper(ToolLoopAgentRunner, name, wrapper)
+    install()
+    assert await a_good_turn(bot, f"one-by-one-{name}") == 2
+    await bot.set_history(f"one-by-one-{name}-broken", HALF_ANSWERED)
+    assert (await bot.say("Hello?", session=f"one-by-one-{name}-broken")).requests == []
