@@ -64,12 +64,13 @@ class ExecutionStage:
             run = run_of(runner)
             response = args[1] if len(args) > 1 else kwargs["llm_response"]
             handling = Handling(run.answer, response)
-            return relay(
-                stream,
-                partial(_handling, run, handling),
-                item=partial(self._item, handling),
-                ended=partial(self._ended, handling),
-            )
+            if isinstance(stream, AsyncGenerator):
+                return relay(
+                    stream,
+                    partial(_handling, run, handling),
+                    item=partial(self._item, handling),
+                    ended=partial(self._ended, handling),
+                )
         return stream
 
     def _item(self, handling: Handling, item: Any) -> Any:
