@@ -184,7 +184,7 @@ class ToolCallGuard(Star):
         chat = Chat(
             session=session,
             language=language,
-            provider=console.provider_in_use(self.context, session),
+            provider=await console.provider_in_use(self.context, session),
             prefix=console.wake_prefix(self.context, session),
         )
         try:

@@ -144,12 +144,15 @@ def _typed(message: object) -> Iterator[str]:
             yield text
 
 
-def provider_in_use(context: Any, session: str) -> str:
+async def provider_in_use(context: Any, session: str) -> str:
     """Return the id of the provider that answers in a session, or `""`."""
+    # Where there is an asynchronous form, the other one reads the database at once.
+    ask = getattr(context, "get_using_provider_async", None)
     try:
-        return provider_id_of(context.get_using_provider(umo=session))
+        provider = await ask(umo=session) if ask else context.get_using_provider(umo=session)
     except Exception:
         return ""  # AstrBot raises where the session's choice is no chat model.
+    return provider_id_of(provider)
 
 
 def wake_prefix(context: Any, session: str) -> str:
