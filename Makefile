@@ -5,6 +5,8 @@ RUN := .venv/bin/python
 # For test-hosts: all, oldest, or versions with commas; and a Python, as 3.13.
 HOSTS := all
 PYTHON := $(RUN)
+# For test: how many processes; each starts an AstrBot of its own.
+WORKERS := 2
 # For fuzz and storm: how long, in seconds.
 SECONDS := 60
 SOURCES := astrbot_tool_guard main.py demo tests tools
@@ -36,7 +38,7 @@ run: setup package
 	@$(RUN) -m demo.playground
 
 test: setup package
-	@$(RUN) -m pytest
+	@$(RUN) -m pytest -n $(WORKERS) --dist loadfile
 
 test-hosts: setup package
 	@$(RUN) -m tools.hosts --hosts '$(HOSTS)' --python '$(PYTHON)'
