@@ -164,8 +164,8 @@ class CallAssembler:
             return
         if given is not None and given not in call.ids and len(call.ids) < MAX_IDS:
             call.ids.add(given)
-            self._by_id.setdefault((index, given), call)
-            self._by_id.setdefault((None, given), call)
+            # The last call that has had it: a repetition comes in pieces, too.
+            self._by_id[index, given] = self._by_id[None, given] = call
             if call.id is None:
                 call.id = given
         if name:

@@ -103,6 +103,16 @@ A, B = '{"a": 1}', '{"b": 2}'
             id="a repetition may itself come in pieces",
         ),
         pytest.param(
+            [piece(part, name="get", id="x") for part in ('{"a":', " 1}") * 2],
+            [("get", {"a": 1})],
+            id="also where each piece carries name and id",
+        ),
+        pytest.param(
+            [piece(A, name="get", id="x"), piece(name="go", id="x"), piece(B, id="x")],
+            [("get", {"a": 1}), ("go", {"b": 2})],
+            id="a piece goes to the last call that has had its id",
+        ),
+        pytest.param(
             [piece(A, index=None, name="get", id="x"), piece(B, index=None, name="get", id="y")],
             [("get", {"a": 1}), ("get", {"b": 2})],
             id="without an index the id tells calls apart",
