@@ -206,6 +206,7 @@ class Bot:
     @classmethod
     async def start(cls, server: ModelServer) -> Bot:
         """Start AstrBot with `server`, which is running, as its model."""
+        import openai._base_client as sdk
         from astrbot.core import LogBroker, astrbot_config, core_lifecycle, db_helper
         from loguru import logger
 
@@ -215,6 +216,8 @@ class Bot:
         # Both fetch from the network at start.
         core_lifecycle.update_llm_metadata = nothing
         core_lifecycle.html_renderer.initialize = nothing  # type: ignore[method-assign]
+        # Older AstrBots leave the SDK its own retries, with pauses between them.
+        sdk.INITIAL_RETRY_DELAY = sdk.MAX_RETRY_DELAY = 0
         log = Log()
         logger.add(log, level="DEBUG")
         fresh = base_config(server.url)
