@@ -7,7 +7,7 @@ follow it. What is held can be given back as it came, should the guard itself fa
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from openai.types.chat import ChatCompletionChunk
@@ -15,6 +15,7 @@ from openai.types.chat.chat_completion_chunk import Choice, ChoiceDelta
 
 from ..core.assembly import CUT_OFF, CallAssembler
 from .answers import plain, plain_entry, rechoiced, text_chunk, without
+from .uncast import as_chunk
 
 MAX_HELD = 4_096
 """Chunks that are kept for giving back; beyond it a fault loses the calls, not the text.
@@ -23,7 +24,7 @@ So it is beyond the characters that the assembler keeps."""
 
 
 class StreamReader:
-    """Takes the chunks of one streamed answer.
+    """Takes the events of one streamed answer.
 
     Args:
         declared: Names of the tools the request declared.
@@ -37,7 +38,6 @@ class StreamReader:
         assembler: The calls.
         finish_reason: As the provider sent it, `None` while it did not.
         usage: The last usage object that came.
-        last: The last chunk that came.
         text: The pieces of text that came.
         reasoned: Whether reasoning came.
     """
@@ -54,7 +54,7 @@ class StreamReader:
         self.assembler = CallAssembler(declared)
         self.finish_reason: str | None = None
         self.usage: Any = None
-        self.last: ChatCompletionChunk | None = None
+        self._last: Any = None
         self.text: list[str] = []
         self.reasoned = False
         self._reasoning_key = reasoning_key
@@ -62,18 +62,30 @@ class StreamReader:
         self._mute_reasoning = mute_reasoning
         self._message = _Message() if collects else None
         self._index: int | None = None
-        self._held: list[ChatCompletionChunk] | None = []
+        self._held: list[Any] | None = []
 
     @property
     def cut_off(self) -> bool:
         """Whether the answer ended before its time."""
         return self.finish_reason is None or self.finish_reason in CUT_OFF
 
-    def take(self, chunk: ChatCompletionChunk) -> ChatCompletionChunk | None:
-        """Take the next chunk; return what of it passes on now."""
+    @property
+    def last(self) -> ChatCompletionChunk | None:
+        """The last chunk that came."""
+        return as_chunk(self._last)
+
+    def take(self, event: Any) -> ChatCompletionChunk | None:
+        """Take the next event; return what of it passes on now.
+
+        Args:
+            event: A chunk, as the SDK's model or as the object it is made of.
+        """
+        if isinstance(event, dict) and self._take_pieces(event):
+            return None
+        chunk = as_chunk(event)
         if not isinstance(chunk, ChatCompletionChunk):
             return None  # an event that is no object; AstrBot would fail on it
-        self.last = chunk
+        self._last = chunk
         if chunk.usage is not None:
             self.usage = chunk.usage
         choice = self._choice(chunk.choices)
@@ -83,7 +95,7 @@ class StreamReader:
                 self._finished(choice)
             return _only_usage(chunk)
         if self._message is not None:
-            self._message.add(delta)
+            self._message.add(plain(delta))
         if extra := choice.__pydantic_extra__:
             self.usage = extra.get("usage") or self.usage
         entries = delta.tool_calls
@@ -106,7 +118,7 @@ class StreamReader:
 
     def given_back(self) -> Iterator[ChatCompletionChunk]:
         """Yield what is held as it came, without the text that passed already."""
-        for chunk in self._held or ():
+        for chunk in map(as_chunk, self._held or ()):
             choice = chunk.choices[0]
             yield rechoiced(chunk, choice, without(choice.delta, "content", self._reasoning_key))
 
@@ -129,6 +141,35 @@ class StreamReader:
         elif text:
             text = "\n" + text
         return text_chunk(self.last, text) if text else None
+
+    def _take_pieces(self, event: dict[str, Any]) -> bool:
+        """Take an event that brings pieces of tool calls and nothing else, which is most."""
+        try:
+            (choice,) = event["choices"]
+            delta = choice["delta"]
+            entries = delta["tool_calls"]
+            if (
+                not isinstance(entries, list)
+                or not entries
+                or choice["index"] != 0
+                or self._index not in (None, 0)
+                or choice.get("finish_reason")
+                or choice.get("usage")
+                or event.get("usage") is not None
+                or any(key != "tool_calls" and _says(delta[key]) for key in delta)
+                # The SDK makes a number of some indexes that are none.
+                or any(type(entry["index"]) is not int for entry in entries)
+            ):
+                return False
+        except (AttributeError, LookupError, TypeError, ValueError):
+            return False
+        self._last, self._index = event, 0
+        if self._message is not None:
+            self._message.add(delta)
+        for entry in entries:
+            self.assembler.add(entry)
+        self._hold(event)  # last: what fails before is not taken at all
+        return True
 
     @property
     def _quiet(self) -> bool:
@@ -174,19 +215,19 @@ class StreamReader:
         if chunk.usage or any(_says(value) for value in plain(rest).values()):
             passed = rechoiced(chunk, choice, rest, "finish_reason")
         if entries or choice.finish_reason:
-            self._hold(chunk, choice)  # last: what fails before is not taken at all
+            if len(chunk.choices) > 1:
+                chunk = chunk.model_copy()
+                chunk.choices = [choice]
+            self._hold(chunk)  # last: what fails before is not taken at all
         return passed
 
-    def _hold(self, chunk: ChatCompletionChunk, choice: Any) -> None:
+    def _hold(self, event: Any) -> None:
         if self._held is None:
             return
         if len(self._held) >= MAX_HELD or self.assembler.full:
             self._held = None
             return
-        if len(chunk.choices) > 1:
-            chunk = chunk.model_copy()
-            chunk.choices = [choice]
-        self._held.append(chunk)
+        self._held.append(event)
 
 
 def _only_usage(chunk: ChatCompletionChunk) -> ChatCompletionChunk | None:
@@ -219,8 +260,8 @@ class _Message:
         self._texts: dict[str, list[str]] = {}
         self._others: dict[str, Any] = {}
 
-    def add(self, delta: ChoiceDelta) -> None:
-        for name, value in plain(delta).items():
+    def add(self, delta: Mapping[str, Any]) -> None:
+        for name, value in delta.items():
             if name in ("role", "tool_calls", "function_call"):
                 continue
             if isinstance(value, str):

@@ -23,6 +23,7 @@ from .attempts import Attempt, Clock, degraded, empty_arguments
 from .call import Call
 from .reading import AnswerDesk, Ask, Reading
 from .stream import StreamReader
+from .uncast import as_chunk, events
 
 DEFAULT_TIMEOUT = 120.0
 """Seconds an answer may take where the provider does not say, as in AstrBot."""
@@ -60,6 +61,7 @@ class StreamedAnswer:
         self._call = call
         self._live = live
         self._declared = declared_tools(call.tools)
+        self._client = getattr(call.provider, "client", None)
         key = getattr(call.provider, "reasoning_key", None)
         self._reasoning_key = key if isinstance(key, str) and key else "reasoning_content"
         self._standing: tuple[StreamReader, Reading] | None = None
@@ -90,17 +92,22 @@ class StreamedAnswer:
         """Yield what AstrBot is to see."""
         reader = self._reader()
         intact = True
+        source = self._source
+        with self._desk.faults.contained("stream"):
+            source = events(source, self._client)
         try:
-            async for chunk in self._source:
+            async for event in source:
                 self._attempt.piece()
-                passed: ChatCompletionChunk | None = chunk
+                passed: ChatCompletionChunk | None = None
                 if intact:
                     with self._desk.faults.contained("stream") as block:
-                        passed = reader.take(chunk)
+                        passed = reader.take(event)
                     if block.failed:
-                        intact, passed = False, chunk
+                        intact = False
                         for held in reader.given_back():
                             yield held
+                if not intact:
+                    passed = as_chunk(event)
                 if passed is not None:
                     yield passed
             await close(self._source)
@@ -152,10 +159,11 @@ class StreamedAnswer:
         failure: Exception | None = None
         ending: list[ChatCompletionChunk] = []
         try:
-            async with aclosing(_within(self._ask, seconds, reports.clock)) as chunks:
-                async for chunk in chunks:
+            within = _within(self._ask, self._client, seconds, reports.clock)
+            async with aclosing(within) as found:
+                async for event in found:
                     second.piece()
-                    passed = again.take(chunk)
+                    passed = again.take(event)
                     if passed is not None:
                         yield passed
             answer = await self._read(again)
@@ -306,12 +314,12 @@ def _harmless(finish_reason: object, *, calls: bool) -> str:
     return str(finish_reason) if usable else "stop"
 
 
-async def _within(ask: Ask, seconds: float, clock: Clock) -> AsyncGenerator[Any, None]:
-    """Yield a stream that is asked for now and must end within `seconds`."""
+async def _within(ask: Ask, client: Any, seconds: float, clock: Clock) -> AsyncGenerator[Any, None]:
+    """Yield the events of a stream that is asked for now and must end within `seconds`."""
     deadline = clock.steady() + seconds
     source = await asyncio.wait_for(ask(), seconds)
     try:
-        items = aiter(source)
+        items = aiter(events(source, client))
         while True:
             try:
                 item = await asyncio.wait_for(anext(items), max(deadline - clock.steady(), 0))
