@@ -34,6 +34,9 @@ TESTS = ("tests/host", "tests/project/test_bot.py")
 NOT_NEEDED = ("astrbot", "import-linter", "pyright", "ruff", "uv", "-r")
 """What of `requirements-dev.txt` an environment for tests of one AstrBot does without."""
 
+WORKERS = "2"
+"""Processes, each with an AstrBot of its own."""
+
 SHOWN = ("astrbot", "openai", "wrapt")
 ENOUGH_LINES = 60
 
@@ -150,6 +153,7 @@ def run(version: str, python: str, more: Sequence[str]) -> Result:
     report = interpreter.parent.parent / "report.xml"
     report.unlink(missing_ok=True)
     command = [str(interpreter), "-m", "pytest", "-p", "no:cacheprovider", "--tb=short"]
+    command += ["-n", WORKERS, "--dist", "loadfile", "--show-capture=no"]
     command += [f"--junitxml={report}", *TESTS, *more]
     began = time.monotonic()
     done = subprocess.run(

@@ -18,6 +18,7 @@ from tests.conftest import cases
 from tests.host.conftest import Told
 from tests.support.answers import Chunks, Completion
 from tests.support.bot import Bot
+from tests.support.versions import stored_calls
 
 CASES = [*cases("str-"), *cases("rsp-"), *cases("sch-")]
 
@@ -96,7 +97,7 @@ async def test_astrbot_gets_the_calls_of_the_case(
         if want["valid"][validation] is not None:
             assert (call_id not in invalid) is want["valid"][validation]
     # What AstrBot stores must be JSON that the next provider takes.
-    response.to_openai_tool_calls_model()
+    stored_calls(response)
 
 
 async def test_without_calls_the_answer_is_the_very_object_of_the_sdk(

@@ -15,6 +15,7 @@ from astrbot_tool_guard.settings import Settings
 from tests.host.conftest import Told
 from tests.support.answers import Answer, Chunks, Completion, Cut, Failure, call, calls, chunk, say
 from tests.support.bot import Bot, Turn
+from tests.support.versions import requests_until_it_fails
 
 streaming = pytest.mark.parametrize("streaming", [False, True], ids=["complete", "stream"])
 
@@ -352,7 +353,8 @@ async def test_an_invalid_stream_is_asked_for_once_more_and_the_retry_runs(
 async def test_a_retry_that_fails_leaves_the_first_answer_standing(
     bot: Bot, guard: Guard, told: Told, failure: Answer
 ) -> None:
-    bot.server.script(calls(call("get_weather", "", id="x")), failure, say("Sorry."))
+    asked = requests_until_it_fails(bot, failure)
+    bot.server.script(calls(call("get_weather", "", id="x")), *[failure] * asked, say("Sorry."))
     turn = await bot.say("Weather?", session=f"failing-{failure!r:.9}", streaming=True)
     assert turn.invocations == []
     assert list(tool_results(turn)) == ["x"]
