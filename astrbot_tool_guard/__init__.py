@@ -11,7 +11,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from .core.assembly import assemble
+    from .core.answers import assemble
     from .core.errors import ToolMessageProtocolError
     from .core.model import Change, Repair, Violation
     from .core.pairing import check_messages, find_violations
@@ -47,7 +47,7 @@ _HOME: Final = {
     "Settings": ".settings",
     "ToolMessageProtocolError": ".protocol",
     "Violation": ".core.model",
-    "assemble": ".core.assembly",
+    "assemble": ".core.answers",
     "call_llm": ".host.transport",
     "check_messages": ".core.pairing",
     "find_violations": ".core.pairing",

@@ -98,7 +98,7 @@ def _repair(options: argparse.Namespace) -> int:
 
 
 def _assemble(options: argparse.Namespace) -> int:
-    from .core.assembly import assemble
+    from .core.answers import assemble
 
     document = _read_json(options.file)
     if not isinstance(document, dict):

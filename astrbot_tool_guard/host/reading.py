@@ -14,7 +14,8 @@ from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ..core.assembly import Raw, check_calls
+from ..core.answers import check_calls
+from ..core.entries import Raw
 from ..core.ids import ALPHABET, LENGTH
 from ..core.model import DroppedCall, ToolCall
 from ..core.schema import ToolSchema

@@ -11,7 +11,7 @@ from typing import Any
 
 from openai.types.chat import ChatCompletion
 
-from ..core.assembly import CUT_OFF, read_entries
+from ..core.answers import CUT_OFF, read_entries
 from ..core.schema import declared_tools
 from ..core.verdict import judge
 from .answers import first_message, mend_completion, plain_entry

@@ -13,7 +13,8 @@ from typing import Any
 from openai.types.chat import ChatCompletionChunk
 from openai.types.chat.chat_completion_chunk import Choice, ChoiceDelta
 
-from ..core.assembly import CUT_OFF, CallAssembler
+from ..core.answers import CUT_OFF
+from ..core.assembly import CallAssembler
 from .answers import plain, plain_entry, rechoiced, text_chunk, without
 from .uncast import as_chunk
 

@@ -15,7 +15,7 @@ from typing import Any
 
 from openai.types.chat import ChatCompletion, ChatCompletionChunk
 
-from ..core.assembly import CUT_OFF
+from ..core.answers import CUT_OFF
 from ..core.schema import declared_tools
 from ..core.verdict import Verdict, judge, retry_budget
 from .answers import build_completion, call_chunks, mend_completion, plain
@@ -90,35 +90,42 @@ class StreamedAnswer:
 
     async def chunks(self) -> AsyncGenerator[ChatCompletionChunk, None]:
         """Yield what AstrBot is to see."""
-        reader = self._reader()
-        intact = True
+        reader: StreamReader | None = None  # none any more, once the guard itself has failed
         source = self._source
         with self._desk.faults.contained("stream"):
             source = events(source, self._client)
+            reader = self._reader()
         try:
             async for event in source:
-                self._attempt.piece()
                 passed: ChatCompletionChunk | None = None
-                if intact:
+                if reader is not None:
                     with self._desk.faults.contained("stream") as block:
+                        self._attempt.piece()
                         passed = reader.take(event)
                     if block.failed:
-                        intact = False
-                        for held in reader.given_back():
+                        for held in self._given_back(reader):
                             yield held
-                if not intact:
-                    passed = as_chunk(event)
+                        reader = None
+                if reader is None:
+                    passed = self._as_it_came(event)
                 if passed is not None:
                     yield passed
             await close(self._source)
-            if intact:
-                async with aclosing(self._conclude(reader)) as rest:
-                    async for chunk in rest:
+            if reader is not None:
+                try:
+                    async with aclosing(self._conclude(reader)) as rest:
+                        async for chunk in rest:
+                            yield chunk
+                except Exception as error:
+                    # Whatever comes of asking again is settled in there: this is ours.
+                    self._desk.faults.report("end of stream", error)
+                    for chunk in self._given_back(reader) if self._standing is None else ():
                         yield chunk
-            else:
-                self._attempt.end("accepted", usage=reader.usage)
-        except BaseException as error:
-            self._end("failed", reader, error=error)
+            with self._desk.faults.contained("attempt"):
+                self._attempt.end("accepted")
+        except BaseException as failure:
+            with self._desk.faults.contained("attempt"):
+                self._end("failed", reader, error=failure)
             raise
         finally:
             await close(self._source)
@@ -137,9 +144,10 @@ class StreamedAnswer:
                 left = None
                 self._settle(self._attempt, reader, reading, verdict)
         if ending is None:  # the guard itself failed: AstrBot gets what came
-            for chunk in reader.given_back():
+            for chunk in self._given_back(reader):
                 yield chunk
-            self._end("accepted", reader)
+            with self._desk.faults.contained("attempt"):
+                self._end("accepted", reader)
             return
         if left is not None:
             async with aclosing(self._retry(reader, reading, verdict, left)) as rest:
@@ -147,6 +155,16 @@ class StreamedAnswer:
                     yield chunk
         for chunk in ending:
             yield chunk
+
+    def _given_back(self, reader: StreamReader) -> list[ChatCompletionChunk]:
+        with self._desk.faults.contained("stream"):
+            return list(reader.given_back())
+        return []
+
+    def _as_it_came(self, event: Any) -> Any:
+        with self._desk.faults.contained("stream"):
+            return as_chunk(event)
+        return ChatCompletionChunk.construct(**event) if isinstance(event, dict) else event
 
     async def _retry(
         self, reader: StreamReader, reading: Reading, verdict: Verdict, seconds: float
@@ -238,12 +256,16 @@ class StreamedAnswer:
         )
 
     def _end(
-        self, outcome: Any, reader: StreamReader, reading: Reading | None = None, **more: Any
+        self,
+        outcome: Any,
+        reader: StreamReader | None,
+        reading: Reading | None = None,
+        **more: Any,
     ) -> None:
         self._attempt.end(
             outcome,
-            finish_reason=reader.finish_reason,
-            usage=reader.usage,
+            finish_reason=None if reader is None else reader.finish_reason,
+            usage=None if reader is None else reader.usage,
             calls=() if reading is None else reading.calls,
             **more,
         )

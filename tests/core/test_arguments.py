@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from astrbot_tool_guard.core.assembly import assemble
+from astrbot_tool_guard.core.answers import assemble
 from astrbot_tool_guard.core.model import ToolCall
 from astrbot_tool_guard.core.verdict import judge, retry_budget
 
@@ -311,11 +311,11 @@ def test_a_schema_that_costs_too_much_is_not_checked_and_that_is_said(
 
 def test_structural_needs_no_schema_library() -> None:
     code = (
-        "import sys; from astrbot_tool_guard.core import assembly, arguments, schema, verdict\n"
+        "import sys; from astrbot_tool_guard.core import answers, arguments, schema, verdict\n"
         "tools=[{'function': {'name': 'p', 'parameters': {'required': ['a']}}}]\n"
         "entry={'id': 'x', 'function': {'name': 'p', 'arguments': '{\"a\": 1}'}}\n"
         "answer={'choices': [{'message': {'tool_calls': [entry]}}]}\n"
-        "assert assembly.assemble(completion=answer, tools=tools).ok\n"
+        "assert answers.assemble(completion=answer, tools=tools).ok\n"
         "heavy = {'jsonschema', 'referencing', 'astrbot', 'openai', 'wrapt'} & set(sys.modules)\n"
         "assert not heavy, heavy\n"
     )

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from astrbot_tool_guard.core.assembly import assemble
+from astrbot_tool_guard.core.answers import assemble
 
 CORPUS = Path(__file__).parents[1] / "corpus"
 CASES = [

@@ -10,7 +10,9 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from astrbot_tool_guard.core import arguments, assembly, jsontext
-from astrbot_tool_guard.core.assembly import MAX_CALLS, CallAssembler, assemble
+from astrbot_tool_guard.core.answers import assemble
+from astrbot_tool_guard.core.assembly import CallAssembler
+from astrbot_tool_guard.core.entries import MAX_CALLS
 
 JSON: st.SearchStrategy[Any] = st.recursive(
     st.none()

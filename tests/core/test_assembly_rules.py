@@ -6,15 +6,14 @@ from typing import Any
 
 import pytest
 
+from astrbot_tool_guard.core.answers import assemble
 from astrbot_tool_guard.core.assembly import (
     MAX_ANSWER_CHARS,
-    MAX_CALLS,
     MAX_IDS,
-    MAX_NAME_CHARS,
     MAX_PIECES,
     CallAssembler,
-    assemble,
 )
+from astrbot_tool_guard.core.entries import MAX_CALLS, MAX_NAME_CHARS
 
 NAMES = ("get_weather", "get_time", "get", "get_more", "go", "gogo")
 TOOLS = [{"type": "function", "function": {"name": name}} for name in NAMES]

@@ -22,7 +22,8 @@ from openai.resources.chat.completions import AsyncCompletions
 from openai.types.chat import ChatCompletion, ChatCompletionChunk
 
 from astrbot_tool_guard.core import dialect
-from astrbot_tool_guard.core.assembly import MAX_CALLS, MAX_PIECES, CallAssembler
+from astrbot_tool_guard.core.assembly import MAX_PIECES, CallAssembler
+from astrbot_tool_guard.core.entries import MAX_CALLS
 from astrbot_tool_guard.events import AttemptRecord, Incident
 from astrbot_tool_guard.host.guard import Guard, install
 from astrbot_tool_guard.host.stream import StreamReader
@@ -431,7 +432,7 @@ MARKUP = ("[CQ", "<script", "**", "@everyone", "`", "](http")
 async def test_the_result_of_a_refused_call_is_harmless_and_short(
     sdk: Sdk, name: str, secret: str
 ) -> None:
-    from astrbot_tool_guard.core.assembly import assemble
+    from astrbot_tool_guard.core.answers import assemble
     from astrbot_tool_guard.host.execution import _refusal
 
     schema = {

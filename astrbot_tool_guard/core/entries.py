@@ -1,0 +1,84 @@
+"""One entry of `tool_calls`, as a provider may send it, read without trusting it.
+
+Shared by streamed and complete answers, so that both mean the same by a usable id,
+a name, an index and argument text.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from . import arguments, jsontext
+from .jsontext import JsonTextError
+from .plain import is_object
+
+MAX_CALLS: Final = 128
+"""Calls of one answer; OpenAI's own limit of declared tools is the same."""
+
+MAX_NAME_CHARS: Final = 4_096
+"""Characters of a name; what would make it longer names nothing."""
+
+MAX_ID_CHARS: Final = 256 * 1024
+"""Characters of an id, in which some gateways put a whole thought signature."""
+
+ENTRY_KEYS: Final = frozenset({"index", "id", "type", "function"})
+"""The known keys of an entry; every other one travels with the call."""
+
+
+@dataclass(frozen=True, slots=True)
+class Raw:
+    """One call as read, before it is decoded and checked.
+
+    Attributes:
+        name: Its name, `""` for a nameless call.
+        id: Its usable id, or `None`.
+        text: Its argument text, `None` where none came.
+        extras: Its unknown keys.
+        oversized: Whether argument text was given up for its size.
+    """
+
+    name: str
+    id: str | None
+    text: str | None
+    extras: Mapping[str, Any]
+    oversized: bool = False
+
+
+def read_entry(entry: object) -> Mapping[str, Any] | None:
+    """Return the object an entry is, or is the JSON text of; else `None`."""
+    if isinstance(entry, str):
+        try:
+            entry = jsontext.loads(entry)
+        except JsonTextError:
+            return None
+    return entry if is_object(entry) else None
+
+
+def is_name(name: str, declared: frozenset[str]) -> bool:
+    """Whether a name names anything: blanks do not, nor does an undeclared `null`."""
+    if len(name) > MAX_NAME_CHARS:
+        return False
+    return bool(name.strip()) and (name != "null" or name in declared)
+
+
+def read_index(value: object) -> int | None:
+    """Return an index, which is any whole number; `None` for anything else."""
+    if isinstance(value, bool):
+        return None
+    if isinstance(value, float) and value.is_integer():
+        return int(value)
+    return value if isinstance(value, int) else None
+
+
+def read_id(value: object) -> str | None:
+    """Return a usable id, or `None`."""
+    return value if isinstance(value, str) and 0 < len(value) <= MAX_ID_CHARS else None
+
+
+def argument_piece(value: object) -> str:
+    """Return argument text; a value that is no text is its JSON text."""
+    if value is None:
+        return ""
+    return value if isinstance(value, str) else arguments.dumps(value) or "\0"
