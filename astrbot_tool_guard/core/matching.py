@@ -19,7 +19,6 @@ import json
 from bisect import bisect_left, bisect_right
 from collections import deque
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Final, cast
 
 from .pairing import (
@@ -29,7 +28,6 @@ from .pairing import (
     declared_calls,
     declared_ids,
     has_role,
-    is_missing,
 )
 
 NEUTRAL_RESULT: Final = "No result is recorded for this tool call."
@@ -39,7 +37,6 @@ Key = str | tuple[str, object]
 """What ids are compared by: a string itself, or a type and a value."""
 
 
-@dataclass(slots=True, eq=False)
 class Call:
     """A declared call and the result that answers it.
 
@@ -53,13 +50,16 @@ class Call:
         adopted: Whether the id is the result's.
     """
 
-    region: int
-    index: int
-    fields: JsonObject
-    id: object
-    key: Key | None
-    result: Result | None = None
-    adopted: bool = False
+    __slots__ = ("adopted", "fields", "id", "index", "key", "region", "result")
+
+    def __init__(self, region: int, index: int, call: object) -> None:
+        self.region = region
+        self.index = index
+        self.fields = cast("JsonObject", as_object(call))
+        self.id: object = self.fields.get("id")
+        self.key: Key | None = id_key(self.id)
+        self.result: Result | None = None
+        self.adopted = False
 
     @property
     def is_open(self) -> bool:
@@ -67,7 +67,6 @@ class Call:
         return self.result is None or self.result.is_neutral
 
 
-@dataclass(slots=True, eq=False)
 class Result:
     """A `tool` message, where it stands, and the call it answers.
 
@@ -82,14 +81,20 @@ class Result:
         answers: The call it answers, as far as is known.
     """
 
-    region: int
-    index: int
-    fields: JsonObject
-    id: object
-    key: Key | None
-    is_adjacent: bool
-    is_neutral: bool
-    answers: Call | None = None
+    __slots__ = (
+        "answers", "fields", "id", "index", "is_adjacent", "is_neutral", "key", "region"
+    )  # fmt: skip
+
+    def __init__(self, region: int, index: int, fields: JsonObject, is_adjacent: bool) -> None:
+        self.region = region
+        self.index = index
+        self.fields = fields
+        self.id: object = fields.get("tool_call_id")
+        self.key: Key | None = id_key(self.id)
+        self.is_adjacent = is_adjacent
+        content = fields.get("content")
+        self.is_neutral = isinstance(content, str) and content == NEUTRAL_RESULT
+        self.answers: Call | None = None
 
 
 class Region:
@@ -102,11 +107,9 @@ class Region:
         calls: The calls it declares.
         results: Every result that stands in it, by position.
         leftovers: Those of them that may still be matched.
-        waiting: For each id it declares, the calls that wait for a real result:
-            first those without any, then those with a neutral one.
     """
 
-    __slots__ = ("calls", "end", "leftovers", "number", "results", "start", "waiting")
+    __slots__ = ("_waiting", "calls", "end", "leftovers", "number", "results", "start")
 
     def __init__(self, number: int, start: int, end: int) -> None:
         self.number = number
@@ -115,7 +118,22 @@ class Region:
         self.calls: list[Call] = []
         self.results: list[Result] = []
         self.leftovers: list[Result] = []
-        self.waiting: dict[Key, deque[Call]] = {}
+        self._waiting: dict[Key, deque[Call]] | None = None
+
+    @property
+    def waiting(self) -> dict[Key, deque[Call]]:
+        """For each id it declares, the calls that wait for a real result.
+
+        First those without any, then those with a neutral one.
+        """
+        if self._waiting is None:
+            self._waiting = {}
+            for call in sorted(self.calls, key=_has_result):
+                if call.key is not None:
+                    queue = self._waiting.setdefault(call.key, deque())
+                    if call.is_open:
+                        queue.append(call)
+        return self._waiting
 
 
 def match_results(messages: list[object], groups: Groups) -> list[Region]:
@@ -130,11 +148,11 @@ def match_results(messages: list[object], groups: Groups) -> list[Region]:
         they stand. A result that answers nothing there is one that no call claims.
     """
     walk = _Walk(messages, groups)
-    touched = list(walk.regions.values())
-    for region in touched:
+    unsettled = [region for region in walk.regions.values() if region.leftovers]
+    for region in unsettled:
         _match_equal(region)
-    walk.match_across(touched)
-    for region in touched:
+    walk.match_across(unsettled)
+    for region in unsettled:
         if region.leftovers:
             _match_alike(region)
             _match_missing(region)
@@ -153,17 +171,17 @@ class _Walk:
             index = cast("int", violation.message_index)
             self._region(bisect_right(self._starts, index) - 1)
 
-    def match_across(self, touched: Iterable[Region]) -> None:
+    def match_across(self, unsettled: Iterable[Region]) -> None:
         """Step 2: hand results over to the region that declares their id."""
         declaring = self._declaring_regions(
             {
                 result.key
-                for region in touched
+                for region in unsettled
                 for result in region.leftovers
                 if result.key is not None and not result.is_neutral
             }
         )
-        for region in touched:
+        for region in unsettled:
             staying: list[Result] = []
             for result in region.leftovers:
                 if result.is_neutral:
@@ -186,51 +204,33 @@ class _Walk:
             region.leftovers = staying
 
     def _region(self, number: int) -> Region:
-        known = self.regions.get(number)
-        if known is not None:
-            return known
-        start = self._starts[number] if number >= 0 else -1
-        following = number + 1
-        end = self._starts[following] if following < len(self._starts) else len(self._messages)
-        region = self.regions[number] = Region(number, start, end)
-        self._read_calls(region)
-        self._read_results(region)
-        for call in sorted(region.calls, key=_has_result):
-            if call.key is not None:
-                queue = region.waiting.setdefault(call.key, deque())
-                if call.is_open:
-                    queue.append(call)
+        region = self.regions.get(number)
+        if region is None:
+            start = self._starts[number] if number >= 0 else -1
+            following = number + 1
+            end = self._starts[following] if following < len(self._starts) else len(self._messages)
+            region = self.regions[number] = Region(number, start, end)
+            if number >= 0:
+                calls = declared_calls(self._messages[start])
+                region.calls = [Call(number, index, call) for index, call in enumerate(calls)]
+            self._read_results(region)
         return region
-
-    def _read_calls(self, region: Region) -> None:
-        if region.number < 0:
-            return
-        for index, call in enumerate(declared_calls(self._messages[region.start])):
-            fields = cast("JsonObject", as_object(call))
-            call_id = fields.get("id")
-            region.calls.append(Call(region.number, index, fields, call_id, id_key(call_id)))
 
     def _read_results(self, region: Region) -> None:
         """Read the results; those without a fault answer the first call of their id."""
-        first: dict[Key, Call] = {}
-        for call in region.calls:
-            if call.key is not None:
-                first.setdefault(call.key, call)
+        first = {call.key: call for call in reversed(region.calls)}
         is_adjacent = region.number >= 0
         for index in range(region.start + 1, region.end):
-            fields = cast("JsonObject", as_object(self._messages[index]))
-            if not has_role(fields, "tool"):
+            fields = as_object(self._messages[index])
+            if fields is None or not has_role(fields, "tool"):
                 is_adjacent = False
                 continue
-            result_id = fields.get("tool_call_id")
-            key = id_key(result_id)
-            is_neutral = is_neutral_result(fields)
-            result = Result(region.number, index, fields, result_id, key, is_adjacent, is_neutral)
+            result = Result(region.number, index, fields, is_adjacent)
             region.results.append(result)
             if index in self._faulty:
                 region.leftovers.append(result)
             else:
-                _answer(first[cast("Key", key)], result)
+                _answer(first[result.key], result)
 
     def _declaring_regions(self, wanted: set[Key]) -> dict[Key, list[int]]:
         """Return the numbers of the regions that declare each wanted id, in order."""
@@ -238,7 +238,7 @@ class _Walk:
         if wanted:
             for number, start in enumerate(self._starts):
                 for call_id in declared_ids(declared_calls(self._messages[start])):
-                    key = call_id if isinstance(call_id, str) else id_key(call_id)
+                    key = id_key(call_id)
                     if key in wanted:
                         declaring.setdefault(key, []).append(number)
         return declaring
@@ -316,22 +316,16 @@ def _answer(call: Call, result: Result) -> None:
     result.answers = call
 
 
-def is_neutral_result(fields: JsonObject) -> bool:
-    """Tell whether a result is our own sentence, and no tool's answer."""
-    content = fields.get("content")
-    return isinstance(content, str) and content == NEUTRAL_RESULT
-
-
 def id_key(value: object) -> Key | None:
     """Return what an id of any type is compared by, or `None` for a missing one.
 
     A number, a boolean and a string are never equal; objects and lists are equal
     when their JSON is.
     """
-    if is_missing(value):
-        return None
     if isinstance(value, str):
-        return value
+        return value or None
+    if value is None:
+        return None
     if isinstance(value, (bool, int, float)):
         return ("boolean" if isinstance(value, bool) else "number", value)
     try:

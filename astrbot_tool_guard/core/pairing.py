@@ -12,7 +12,7 @@ does not.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final, cast
 
@@ -91,15 +91,15 @@ def read_groups(messages: list[object]) -> Groups:
     found: list[Violation] = []
     declarations: list[int] = []
     position = 0
-    while (position := _skip_sound(messages, position, declarations)) < len(messages):
+    while (position := _read_plain(messages, position, declarations, found)) < len(messages):
         position = _read_section(messages, position, declarations, found)
-    if len(found) > 1:
-        found.sort(key=_place)
     return Groups(tuple(found), declarations)
 
 
-def _skip_sound(messages: list[Any], start: int, declarations: list[int]) -> int:
-    """Walk over plain objects that pair, at the least possible cost.
+def _read_plain(
+    messages: list[Any], start: int, declarations: list[int], found: list[Violation]
+) -> int:
+    """Walk over plain objects whose results have a call, at the least possible cost.
 
     Every request pays for this walk, and nearly every list is nothing else.
 
@@ -116,15 +116,17 @@ def _skip_sound(messages: list[Any], start: int, declarations: list[int]) -> int
                 open_ids.remove(message["tool_call_id"])
                 continue
             if open_ids:
-                break
+                _unanswered(messages[section]["tool_calls"], section, open_ids, found)
             section = index
             if role == "assistant":
-                calls = message.get("tool_calls")
+                calls: Any = message.get("tool_calls")
                 if calls is None:
                     continue
                 if type(calls) is not list:
                     break
-                for call in cast("list[Any]", calls):
+                # Calling `cast` would cost more than all else here.
+                plain: list[Any] = calls  # pyright: ignore[reportUnknownVariableType]
+                for call in plain:
                     call_id = call["id"]
                     if type(call_id) is not str or not call_id or call_id in open_ids:
                         break
@@ -135,9 +137,10 @@ def _skip_sound(messages: list[Any], start: int, declarations: list[int]) -> int
                     continue
                 break
         else:
-            if not open_ids:
-                return len(messages)
-    except Exception:  # a missing key, another type, an unhashable id, ...
+            if open_ids:
+                _unanswered(messages[section]["tool_calls"], section, open_ids, found)
+            return len(messages)
+    except Exception:  # a missing key, another type, an id that is not open, ...
         pass
     if declarations and declarations[-1] == section:
         declarations.pop()
@@ -151,9 +154,11 @@ def _read_section(
     index = start
     calls: list[object] = []
     declared: set[str] = set()
+    at_head: list[Violation] = []
+    at_results: list[Violation] = []
     result = _result_at(messages, index)
     if result is None:
-        calls = _read_head(messages[start], start, declared, found)
+        calls = _read_head(messages[start], start, declared, at_head)
         if calls:
             declarations.append(start)
         index += 1
@@ -164,15 +169,25 @@ def _read_section(
         if isinstance(result_id, str) and result_id in open_ids:
             open_ids.remove(result_id)
         else:
-            found.append(_faulty_result(index, result_id, declared))
+            at_results.append(_faulty_result(index, result_id, declared))
         index += 1
         result = _result_at(messages, index)
     if open_ids:
-        for call_index, call_id in enumerate(declared_ids(calls)):
-            if isinstance(call_id, str) and call_id in open_ids:
-                open_ids.remove(call_id)
-                found.append(_violation("unanswered_call", start, call_index, call_id))
+        _unanswered(calls, start, open_ids, at_head)
+        at_head.sort(key=_call_index)
+    found += at_head
+    found += at_results
     return index
+
+
+def _unanswered(
+    calls: list[object], index: int, open_ids: set[str], found: list[Violation]
+) -> None:
+    """Report each open id at the first call that declares it, and leave none open."""
+    for call_index, call_id in enumerate(declared_ids(calls)):
+        if isinstance(call_id, str) and call_id in open_ids:
+            open_ids.remove(call_id)
+            found.append(_violation("unanswered_call", index, call_index, call_id))
 
 
 def _read_head(
@@ -203,7 +218,9 @@ def _read_head(
 
 
 def _result_at(messages: list[object], index: int) -> JsonObject | None:
-    fields = as_object(messages[index]) if index < len(messages) else None
+    if index >= len(messages):
+        return None
+    fields = as_object(messages[index])
     return fields if fields is not None and has_role(fields, "tool") else None
 
 
@@ -214,7 +231,8 @@ def as_object(value: object) -> JsonObject | None:
     serializes them; those are read by what they dump. Never raises.
     """
     if type(value) is dict:
-        return cast("JsonObject", value)
+        # Calling `cast` would cost more than all else here.
+        return value  # pyright: ignore[reportUnknownVariableType]
     try:
         if isinstance(value, Mapping):
             return dict(cast("Mapping[str, object]", value))
@@ -227,14 +245,16 @@ def as_object(value: object) -> JsonObject | None:
 
 def declared_calls(message: object) -> list[object]:
     """Return the calls of a message that opens a group."""
-    return cast("list[object]", cast("JsonObject", as_object(message))["tool_calls"])
+    fields: Any = as_object(message)
+    return fields["tool_calls"]
 
 
-def declared_ids(calls: list[object]) -> Iterator[object]:
-    """Yield the id of each call, of whatever type it is."""
-    for call in calls:
-        fields = as_object(call)
-        yield None if fields is None else fields.get("id")
+def declared_ids(calls: list[Any]) -> list[object]:
+    """Return the id of each call, of whatever type it is."""
+    try:
+        return [call["id"] for call in calls]
+    except Exception:  # no plain objects, or not all with an id
+        return [(as_object(call) or {}).get("id") for call in calls]
 
 
 def has_role(fields: JsonObject, role: str) -> bool:
@@ -288,14 +308,11 @@ def _violation(
     rule: Rule, message_index: int | None, call_index: int | None, value: object
 ) -> Violation:
     """Build a violation around the thing or the id that is at fault."""
-    named = rule not in _ABOUT_THINGS and isinstance(value, str) and value
-    return Violation(
-        rule=rule,
-        message_index=message_index,
-        call_index=call_index,
-        tool_call_id=str(value) if named else None,
-        detail=_DETAILS[rule].format(kind=_kind(value)),
-    )
+    named = isinstance(value, str) and value and rule not in _ABOUT_THINGS
+    detail = _DETAILS[rule]
+    if rule in _ABOUT_KINDS:
+        detail = detail.format(kind=_kind(value))
+    return Violation(rule, message_index, call_index, str(value) if named else None, detail)
 
 
 _ABOUT_THINGS: Final[frozenset[Rule]] = frozenset(
@@ -306,6 +323,7 @@ _ABOUT_THINGS: Final[frozenset[Rule]] = frozenset(
         "tool_call_not_an_object",
     }
 )
+_ABOUT_KINDS: Final = frozenset({*_ABOUT_THINGS, "invalid_call_id", "invalid_result_id"})
 
 
 def _kind(value: object) -> str:
@@ -325,8 +343,5 @@ def _kind(value: object) -> str:
     return "of another type"
 
 
-def _place(violation: Violation) -> tuple[int, int]:
-    return (
-        -1 if violation.message_index is None else violation.message_index,
-        -1 if violation.call_index is None else violation.call_index,
-    )
+def _call_index(violation: Violation) -> int:
+    return -1 if violation.call_index is None else violation.call_index

@@ -58,11 +58,8 @@ def repair_messages(messages: object) -> Repair:
         groups = read_groups(shaped)
     rebuilt = _Rebuilt(shaped, groups, places, changes)
     rebuilt.put_together(match_results(shaped, groups))
-    return Repair(
-        rebuilt.messages,
-        tuple(sorted(changes, key=_place)),
-        tuple(rebuilt.origins),
-    )
+    changes.sort(key=_place)
+    return Repair(rebuilt.messages, tuple(changes), tuple(rebuilt.origins))
 
 
 class _Rebuilt:
@@ -83,18 +80,26 @@ class _Rebuilt:
         self._new_ids = NewIds(source, groups)
 
     def put_together(self, regions: list[Region]) -> None:
-        """Rebuild `regions`, and copy everything around them as it stands."""
+        """Rebuild `regions`, and copy everything else as it stands.
+
+        Whatever stood between the results (steering, images, reminders) comes behind them.
+        """
         done = 0
         for region in regions:
             self._copy(done, max(region.start, 0))
             if region.number >= 0:
                 self._declaration(region)
             self._results(region)
-            self._rest(region)
-            done = region.end
+            done = self._between_results(region)
         self._copy(done, len(self._source))
+        for region in regions:
+            for call in region.calls:
+                call.result = None  # it knows the call: no cycle is left to the collector
 
     def _copy(self, start: int, end: int) -> None:
+        """Add what stands from `start` up to `end` as it is."""
+        if start >= end:
+            return
         self.messages.extend(self._source[start:end])
         self.origins.extend(self._places[start:end])
 
@@ -137,21 +142,22 @@ class _Rebuilt:
             elif result.is_adjacent and call.region == region.number:
                 self._result(result, call)
         moved: list[tuple[Result, Call]] = []
+        unanswered: list[Call] = []
         for call in region.calls:
             result = call.result
-            if result and not (result.is_adjacent and result.region == region.number):
+            if result is None:
+                unanswered.append(call)
+            elif not (result.is_adjacent and result.region == region.number):
                 moved.append((result, call))
-        for result, call in sorted(moved, key=_position):
+        moved.sort(key=_position)
+        for result, call in moved:
             at = f"call {call.index} of message {self._places[region.start]}"
             self._note("result_moved", result.index, f"moved to {at}, which it answers")
             self._result(result, call)
-        for call in region.calls:
-            if call.result is None:
-                neutral = {"role": "tool", "tool_call_id": call.id, "content": NEUTRAL_RESULT}
-                self._add(neutral, None)
-                self._note(
-                    "result_added", region.start, f"call {call.index} has no recorded result"
-                )
+        for call in unanswered:
+            neutral = {"role": "tool", "tool_call_id": call.id, "content": NEUTRAL_RESULT}
+            self._add(neutral, None)
+            self._note("result_added", region.start, f"call {call.index} has no recorded result")
 
     def _result(self, result: Result, call: Call) -> None:
         message = self._source[result.index]
@@ -160,12 +166,13 @@ class _Rebuilt:
             self._note("result_id_set", result.index, "it got the id of the call it answers")
         self._add(message, result.index)
 
-    def _rest(self, region: Region) -> None:
-        """Whatever stood between: steering, images, reminders, answers."""
-        standing = {result.index for result in region.results}
-        for index in range(region.start + 1, region.end):
-            if index not in standing:
-                self._add(self._source[index], index)
+    def _between_results(self, region: Region) -> int:
+        """Add what stood before or among the results; return where the rest begins."""
+        done = region.start + 1
+        for result in region.results:
+            self._copy(done, result.index)
+            done = result.index + 1
+        return done
 
     def _note(self, action: Action, index: int, detail: str) -> None:
         self._changes.append(Change(action, self._places[index], detail))
