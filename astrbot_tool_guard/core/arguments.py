@@ -122,7 +122,9 @@ def _against(
         unchecked = ("arguments_too_large",)
     elif validation == "strict":
         found, unchecked = schema.validate(value)
-        problems = tuple(dict.fromkeys(problems + found))
+        problems = tuple(dict.fromkeys(problems + found)) if found else problems
+    if not (missing or problems or unchecked):
+        return read
     return replace(read, missing=missing, problems=problems, unchecked=unchecked)
 
 

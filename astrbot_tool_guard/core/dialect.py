@@ -134,6 +134,7 @@ def _dialect_of(schema: object) -> Any:
 
 
 _classes: dict[Any, Any] = {}
+_IDS: Final = frozenset({"$id", "id"})
 
 
 def _guarded(stock: Any) -> Any:
@@ -172,7 +173,22 @@ def _guarded(stock: Any) -> Any:
                     changes[alias] = getattr(self, name)
             return guarded(**changes)
 
+        def descend(
+            self: Any,
+            instance: Any,
+            schema: Any,
+            path: Any = None,
+            schema_path: Any = None,
+            resolver: Any = None,
+        ) -> Any:
+            # The stock method works out a base URI for each subschema; only an id changes it.
+            if resolver is None and isinstance(schema, dict) and not _IDS & schema.keys():
+                resolver = self._resolver
+            return stock_descend(self, instance, schema, path, schema_path, resolver)
+
+        stock_descend = guarded.descend
         guarded.evolve = evolve
+        guarded.descend = descend
         _classes[stock] = guarded
     return _classes[stock]
 
@@ -204,8 +220,11 @@ def _reference(stock: Keyword) -> Keyword:
 
 def _type(_stock: Keyword) -> Keyword:
     def check(validator: Any, value: Any, instance: Any, schema: Any) -> Any:
-        kinds = value if isinstance(value, list) else [value]
-        if not any(_is_type(validator, instance, kind) for kind in kinds):
+        if isinstance(value, list):
+            fits = any(_is_type(validator, instance, kind) for kind in value)
+        else:
+            fits = _is_type(validator, instance, value)
+        if not fits:
             yield ValidationError("")
 
     return check

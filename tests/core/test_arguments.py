@@ -220,6 +220,25 @@ def test_a_recursive_schema_is_checked_to_the_bottom() -> None:
     assert found.unchecked == ()
 
 
+@pytest.mark.parametrize(
+    ("dialect", "name", "definitions"),
+    [
+        ("https://json-schema.org/draft/2020-12/schema", "$id", "$defs"),
+        ("http://json-schema.org/draft-04/schema#", "id", "definitions"),
+    ],
+)
+def test_a_reference_starts_from_the_nearest_id(dialect: str, name: str, definitions: str) -> None:
+    inner = {
+        name: "https://example.org/inner.json",
+        definitions: {"n": {"type": "integer"}},
+        "properties": {"b": {"$ref": f"#/{definitions}/n"}},
+    }
+    schema = {"$schema": dialect, "properties": {"a": inner}}
+    found = call('{"a": {"b": "x"}}', schema, validation="strict")
+    assert [problem.path for problem in found.problems] == ["a.b"]
+    assert found.unchecked == ()
+
+
 def test_no_reference_is_fetched() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         server.setblocking(False)
