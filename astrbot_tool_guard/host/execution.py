@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import AsyncGenerator, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from functools import partial
 from typing import Any
 
@@ -24,10 +24,14 @@ from ..core.matching import NEUTRAL_RESULT
 from ..core.model import ToolCall
 from ..texts import invalid_arguments_result
 from .faults import Faults
+from .net import guarded
 from .relay import relay
 from .runs import Run, run_of, within
 
 ERROR_KIND = "invalid_arguments"
+
+_UNWORDED = f"error: {ERROR_KIND}: the tool was not run."
+"""The result of a call that will not run, should its own fail to be worded."""
 
 
 class ExecutionStage:
@@ -68,20 +72,11 @@ class ExecutionStage:
                 return relay(
                     stream,
                     partial(_handling, run, handling),
-                    item=partial(self._item, handling),
-                    ended=partial(self._ended, handling),
+                    self._faults.teller("tool results"),
+                    item=handling.see,
+                    ended=handling.left_over,
                 )
         return stream
-
-    def _item(self, handling: Handling, item: Any) -> Any:
-        with self._faults.contained("tool results"):
-            handling.see(item)
-        return item
-
-    def _ended(self, handling: Handling) -> Iterable[Any]:
-        with self._faults.contained("tool results"):
-            return handling.left_over()
-        return ()
 
 
 class Handling:
@@ -105,7 +100,7 @@ class Handling:
         call = self._calls.get(self._current or "")
         return call if call is not None and call.name == tool else None
 
-    def see(self, item: Any) -> None:
+    def see(self, item: Any) -> Any:
         """Follow what the loop yields, and make its results one for each call."""
         if item.kind == "message_chain":
             chain = item.message_chain
@@ -114,6 +109,7 @@ class Handling:
         elif item.kind == "tool_call_result_blocks" and item.tool_call_result_blocks is not None:
             self._reported = True
             item.tool_call_result_blocks[:] = self._one_each(item.tool_call_result_blocks)
+        return item
 
     def left_over(self) -> Iterable[Any]:
         """Return the results of calls that AstrBot ended without any."""
@@ -146,12 +142,18 @@ class GuardedExecutor:
         self.inner = inner
         self._run = run
         self._faults = faults
+        self._guarded = guarded(self._execute, faults.teller("tool call"))
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.inner, name)
 
     def execute(self, /, *args: Any, **kwargs: Any) -> Any:
         """Run the tool, or answer for it where its call is invalid."""
+        return self._guarded(self.inner.execute, self.inner, args, kwargs)
+
+    def _execute(
+        self, execute: Any, _inner: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
         call: ToolCall | None = None
         refused = False
         with self._faults.contained("tool call"):
@@ -160,11 +162,19 @@ class GuardedExecutor:
             if call is not None and not call.valid:
                 given = {k: v for k, v in kwargs.items() if k not in ("tool", "run_context")}
                 refused = not _rewritten(call, tool, given)
-        if call is None:
-            return self.inner.execute(*args, **kwargs)
-        if refused:
-            return _refusal(call)
-        return _at_least_one(self.inner.execute(*args, **kwargs))
+        if refused and call is not None:
+            text = _UNWORDED
+            with self._faults.contained("tool call"):
+                problems = [(problem.path, problem.detail) for problem in call.problems]
+                text = invalid_arguments_result(call.name, problems)
+            return _refusal(text)
+        results = execute(*args, **kwargs)
+        # An executor of another plugin need not be a generator.
+        if call is None or not isinstance(results, AsyncGenerator):
+            return results
+        count = _Count()
+        told = self._faults.teller("tool call")
+        return relay(results, nullcontext, told, item=count.see, ended=count.if_none)
 
     def _call(self, tool: str) -> ToolCall | None:
         run = self._run
@@ -199,28 +209,27 @@ def _rewritten(call: ToolCall, tool: Any, given: Mapping[str, Any]) -> bool:
     return given not in (came, passed)
 
 
-async def _refusal(call: ToolCall) -> AsyncGenerator[CallToolResult, None]:
-    problems = [(problem.path, problem.detail) for problem in call.problems]
+async def _refusal(text: str) -> AsyncGenerator[CallToolResult, None]:
     yield CallToolResult(
-        content=[TextContent(type="text", text=invalid_arguments_result(call.name, problems))],
+        content=[TextContent(type="text", text=text)],
         structuredContent={"error_kind": ERROR_KIND},
         isError=True,
     )
 
 
-async def _at_least_one(results: AsyncGenerator[Any, None]) -> AsyncGenerator[Any, None]:
-    """Yield what an executor yields, and a result where it yields nothing."""
-    nothing = True
-    try:
-        async for result in results:
-            nothing = False
-            yield result
-    finally:
-        # An executor of another plugin need not be a generator.
-        if (close := getattr(results, "aclose", None)) is not None:
-            await close()
-    if nothing:
-        yield CallToolResult(content=[TextContent(type="text", text=NEUTRAL_RESULT)])
+class _Count:
+    """Sees what an executor yields, and makes a result where it yields nothing."""
+
+    def __init__(self) -> None:
+        self._nothing = True
+
+    def see(self, result: Any) -> Any:
+        self._nothing = False
+        return result
+
+    def if_none(self) -> Iterable[CallToolResult]:
+        if self._nothing:
+            yield CallToolResult(content=[TextContent(type="text", text=NEUTRAL_RESULT)])
 
 
 def _joined(call_id: str, blocks: list[Any]) -> Any:

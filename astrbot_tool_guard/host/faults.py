@@ -10,14 +10,17 @@ from __future__ import annotations
 
 import time
 import traceback
+from collections.abc import Callable
+from functools import partial
 from types import TracebackType
 from typing import Literal
 
 from ..core.errors import ToolMessageProtocolError
 from ..events import EventBus, Incident
+from .net import tell
 
 QUIET_S = 60.0
-"""A fault at one place is told once in this time."""
+"""A fault at one place is told once in this time, whatever part of the guard met it."""
 
 
 class Faults:
@@ -39,15 +42,19 @@ class Faults:
         """
         return _Contained(self, what)
 
+    def teller(self, what: str) -> Callable[[Exception], None]:
+        """Return `report` for one part of the guard."""
+        return partial(self.report, what)
+
     def report(self, what: str, error: Exception) -> None:
         """Tell a fault: where it came up and its type, not its text, which may quote content."""
         last = traceback.extract_tb(error.__traceback__)[-1:]
         at = f"{last[0].name}:{last[0].lineno}" if last else "?"
-        place = f"{what}: {type(error).__name__} in {at}"
+        fault = f"{type(error).__name__} in {at}"
         now = time.monotonic()
-        if now - self._told.get(place, -QUIET_S) < QUIET_S:
+        if now - self._told.get(fault, -QUIET_S) < QUIET_S:
             return
-        self._told[place] = now
+        self._told[fault] = now
         self._events.emit(
             Incident(
                 kind="guard_fault",
@@ -55,7 +62,7 @@ class Faults:
                 session="",
                 provider="",
                 model="",
-                problems=(place,),
+                problems=(f"{what}: {fault}",),
                 outcome="unguarded",
             )
         )
@@ -81,5 +88,5 @@ class _Contained:
         if not isinstance(error, Exception) or isinstance(error, ToolMessageProtocolError):
             return False
         self.failed = True
-        self._faults.report(self._what, error)
+        tell(self._faults.teller(self._what), error)
         return True

@@ -64,7 +64,7 @@ class Guard:
         self._unlog = events.subscribe(EventLog(logger).observe)
         self._faults = Faults(events)
         self._providers = Providers()
-        self._seams = Seams(logger)
+        self._seams = Seams(logger, self._faults.report)
         self._stands_aside = astrbots_own() is not None
         self._request = RequestStage(events, stands_aside=self._stands_aside)
         self._desk = AnswerDesk(events, self._faults, logger, Clock())

@@ -66,6 +66,7 @@ class Refusals:
                 return relay(
                     stream,
                     partial(self._inside, runner, run),
+                    self._faults.teller("agent step"),
                     item=partial(self._step_item, run),
                     failed=partial(self._step_failed, run, nested=current_run() is not None),
                 )
@@ -78,7 +79,8 @@ class Refusals:
         stream = wrapped(*args, **kwargs)
         with self._faults.contained("model answers"):
             if isinstance(stream, AsyncGenerator):
-                return relay(stream, nullcontext, failed=partial(_let_past, run_of(runner)))
+                told = self._faults.teller("model answers")
+                return relay(stream, nullcontext, told, failed=partial(_let_past, run_of(runner)))
         return stream
 
     def fallback(
@@ -89,7 +91,9 @@ class Refusals:
         with self._faults.contained("provider fallback"):
             if isinstance(stream, AsyncGenerator):
                 run = run_of(runner)
-                return relay(stream, partial(_awaiting, run), failed=partial(self._refused, run))
+                told = self._faults.teller("provider fallback")
+                around = partial(_awaiting, run)
+                return relay(stream, around, told, failed=partial(self._refused, run))
         return stream
 
     def _step_item(self, run: Run, item: Any) -> Any:

@@ -19,9 +19,12 @@ import sys
 import types
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Literal
 
 import wrapt
+
+from .net import guarded
 
 Shape = Literal["function", "coroutine", "async_generator"]
 Problem = Literal["missing", "other_shape", "taken_off", "left_beneath", "stands_aside"]
@@ -99,15 +102,21 @@ class _Attachment:
         return self.record["switch"]["on"]
 
 
+def _ignore(_name: str, _error: Exception) -> None:
+    """Tell nobody."""
+
+
 @dataclass(slots=True)
 class Seams:
     """The wrappers of one load of the guard.
 
     Attributes:
         logger: Where problems are told, one line each.
+        fault: Told, with the seam's name, what goes wrong in a wrapper.
     """
 
     logger: logging.Logger
+    fault: Callable[[str, Exception], object] = _ignore
     _attached: dict[str, _Attachment] = field(default_factory=dict[str, _Attachment])
     _refused: dict[str, SeamStatus] = field(default_factory=dict[str, SeamStatus])
 
@@ -136,6 +145,7 @@ class Seams:
                     )
                 continue
             owner, attribute = found
+            wrapper = guarded(wrapper, partial(self.fault, seam.name))
             record = _wrap(owner, attribute, wrapper)
             self._attached[seam.name] = _Attachment(seam, owner, attribute, wrapper, record)
 

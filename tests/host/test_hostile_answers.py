@@ -427,13 +427,11 @@ MARKUP = ("[CQ", "<script", "**", "@everyone", "`", "](http")
 
 
 @example(HOSTILE_NAME, "SECRET-argument")
-@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=60)
 @given(st.text(max_size=300), st.text(max_size=40))
-async def test_the_result_of_a_refused_call_is_harmless_and_short(
-    sdk: Sdk, name: str, secret: str
-) -> None:
+def test_the_result_of_a_refused_call_is_harmless_and_short(name: str, secret: str) -> None:
     from astrbot_tool_guard.core.answers import assemble
-    from astrbot_tool_guard.host.execution import _refusal
+    from astrbot_tool_guard.texts import invalid_arguments_result
 
     schema = {
         "required": [name],
@@ -447,8 +445,8 @@ async def test_the_result_of_a_refused_call_is_harmless_and_short(
         for validation in ("structural", "strict"):
             found = assemble(completion=answer, tools=tools, validation=validation)
             for call in found.calls:
-                (result,) = [each async for each in _refusal(call)]
-                text = result.content[0].text
+                problems = [(problem.path, problem.detail) for problem in call.problems]
+                text = invalid_arguments_result(call.name, problems)
                 assert len(text) <= 2_000
                 assert not set(FORBIDDEN) & set(text)
                 assert not any(mark in text for mark in MARKUP)

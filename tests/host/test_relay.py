@@ -13,8 +13,14 @@ from typing import Any
 
 import pytest
 
+from astrbot_tool_guard.core.errors import ToolMessageProtocolError
 from astrbot_tool_guard.host.relay import relay
 from astrbot_tool_guard.host.runs import Run, current_run, current_session, run_of, within
+
+
+def unexpected(error: Exception) -> None:
+    """Stand where faults are told."""
+    raise AssertionError(error)
 
 
 class Stream:
@@ -40,7 +46,7 @@ class Stream:
 
 async def test_items_and_sent_values_go_through() -> None:
     stream = Stream()
-    middle = relay(stream.items(), nullcontext)
+    middle = relay(stream.items(), nullcontext, unexpected)
     assert [await anext(middle), await middle.asend("a"), await anext(middle)] == [0, 1, 2]
     await middle.aclose()
     assert stream.seen == ["a", None, "closed"]
@@ -48,7 +54,7 @@ async def test_items_and_sent_values_go_through() -> None:
 
 async def test_a_thrown_exception_is_the_streams_to_catch() -> None:
     stream = Stream()
-    middle = relay(stream.items(), nullcontext)
+    middle = relay(stream.items(), nullcontext, unexpected)
     await anext(middle)
     error = ValueError()
     assert await middle.athrow(error) == 1
@@ -69,7 +75,7 @@ async def test_a_cancelled_consumer_cancels_the_stream() -> None:
             stream.seen.append("cancelled")
             raise
 
-    task = asyncio.create_task(anext(relay(slow(), nullcontext)))  # type: ignore[arg-type]
+    task = asyncio.create_task(anext(relay(slow(), nullcontext, unexpected)))  # type: ignore[arg-type]
     await waiting.wait()
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -77,7 +83,7 @@ async def test_a_cancelled_consumer_cancels_the_stream() -> None:
     assert stream.seen == ["cancelled"]
 
 
-async def test_what_fails_may_become_another_exception_or_a_last_item() -> None:
+async def test_what_fails_may_become_a_violation_or_a_last_item() -> None:
     async def failing() -> AsyncGenerator[int, None]:
         yield 1
         raise ValueError
@@ -86,13 +92,34 @@ async def test_what_fails_may_become_another_exception_or_a_last_item() -> None:
         return type(error).__name__
 
     def other(error: BaseException) -> None:
-        raise KeyError from None
+        raise ToolMessageProtocolError(()) from None
 
-    assert [item async for item in relay(failing(), nullcontext, failed=last)] == [1, "ValueError"]
-    with pytest.raises(KeyError):
-        _ = [item async for item in relay(failing(), nullcontext, failed=other)]
+    ended = relay(failing(), nullcontext, unexpected, failed=last)
+    assert [item async for item in ended] == [1, "ValueError"]
+    with pytest.raises(ToolMessageProtocolError):
+        _ = [item async for item in relay(failing(), nullcontext, unexpected, failed=other)]
     with pytest.raises(ValueError, match=r"^$"):
-        _ = [item async for item in relay(failing(), nullcontext)]
+        _ = [item async for item in relay(failing(), nullcontext, unexpected)]
+
+
+async def test_a_hook_that_fails_is_told_and_changes_nothing() -> None:
+    async def items() -> AsyncGenerator[int, None]:
+        yield 1
+        yield 2
+
+    async def failing() -> AsyncGenerator[int, None]:
+        yield 1
+        raise ValueError("theirs")
+
+    def broken(*_: Any) -> Any:
+        raise KeyError("ours")
+
+    told: list[Exception] = []
+    hooks = {"item": broken, "failed": broken, "ended": broken}
+    assert [item async for item in relay(items(), broken, told.append, **hooks)] == [1, 2]
+    with pytest.raises(ValueError, match="theirs"):
+        _ = [item async for item in relay(failing(), broken, told.append, **hooks)]
+    assert {type(error) for error in told} == {KeyError}
 
 
 class Runner:
@@ -117,7 +144,7 @@ async def session() -> str:
 
 async def test_the_run_is_current_in_every_step_and_only_there() -> None:
     runner = Runner("alice")
-    steps = relay(step(), partial(within, run_of(runner)))
+    steps = relay(step(), partial(within, run_of(runner)), unexpected)
     for _ in range(3):
         # Each item is taken in a task of its own, as AstrBot does.
         assert await asyncio.create_task(anext(steps)) == "alice"  # type: ignore[arg-type]
@@ -130,11 +157,11 @@ async def test_nested_runs_keep_apart() -> None:
 
     async def delegating() -> AsyncGenerator[list[str], None]:
         while True:
-            below = relay(step(), partial(within, run_of(inner)))
+            below = relay(step(), partial(within, run_of(inner)), unexpected)
             yield [await session(), await anext(below), await session()]
             await below.aclose()
 
-    above = relay(delegating(), partial(within, run_of(outer)))
+    above = relay(delegating(), partial(within, run_of(outer)), unexpected)
     assert await anext(above) == ["outer", "inner", "outer"]
     await above.aclose()
 
