@@ -183,6 +183,11 @@ def _from_chunks(
     error: str | None = None
     locked: object = None
     for chunk in chunks:
+        entries = _only_entries(chunk, locked)
+        if entries is not None:
+            for entry in entries:
+                assembler.add(entry)
+            continue
         if not is_object(chunk):
             continue
         error = error_sentence(chunk)
@@ -215,6 +220,28 @@ def _from_chunks(
     )
     text = "".join(content) if content else None
     return Assembly(text, finish_reason, error, calls, tuple(dropped))
+
+
+def _only_entries(chunk: Any, locked: object) -> list[object] | None:
+    """Return the call entries of a chunk that brings nothing else, as most chunks with calls do.
+
+    `None` only means that the chunk has to be read properly.
+    """
+    try:
+        (choice,) = chunk["choices"]
+        delta = choice["delta"]
+        entries = delta["tool_calls"]
+        if (
+            len(delta) == 1
+            and choice["index"] == locked
+            and not choice["finish_reason"]
+            and is_list(entries)
+            and not chunk.get("error")
+        ):
+            return entries
+    except (AttributeError, LookupError, TypeError, ValueError):
+        pass  # it is something else
+    return None
 
 
 def _from_completion(

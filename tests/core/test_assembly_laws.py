@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 from typing import Any
 from unittest import mock
@@ -303,3 +304,26 @@ def test_a_bare_piece_is_read_as_one_with_all_its_keys_is(entries: list[Any], li
             short.add(entry)
             long.add({"type": "function", **entry, "id": entry.get("id")})
         assert short.finish() == long.finish()
+
+
+NEARLY_BARE_CHUNKS = st.builds(
+    lambda entries, choice, rest: (
+        {**chunk(entries), **rest} | {"choices": [{**chunk(entries)["choices"][0], **choice}]}
+    ),
+    st.lists(BARE | FULL, max_size=2) | FULL,
+    st.sampled_from(
+        [
+            *({}, {}, {"index": 1}, {"index": None}, {"index": True}),
+            *({"finish_reason": each} for each in ("", "stop", "length")),
+        ]
+    ),
+    st.sampled_from([{}, {}, {}, {"error": None}, {"error": {"code": 5}}, {"usage": {}}]),
+)
+
+
+@given(st.lists(NEARLY_BARE_CHUNKS, max_size=6))
+def test_a_chunk_of_pieces_alone_is_read_as_any_other_is(chunks: list[Any]) -> None:
+    fuller = copy.deepcopy(chunks)
+    for each in fuller:
+        each["choices"][0]["delta"]["content"] = None
+    assert assemble(chunks=chunks, tools=TOOLS) == assemble(chunks=fuller, tools=TOOLS)
