@@ -39,6 +39,8 @@ WORKERS = "2"
 
 SHOWN = ("astrbot", "openai", "wrapt")
 ENOUGH_LINES = 60
+ASTRBOTS_OWN = re.compile(r"\[Core\]|^INTERNALERROR")
+"""Lines of a failed run that say nothing about it."""
 
 
 class BuildError(Exception):
@@ -160,6 +162,7 @@ def run(version: str, python: str, more: Sequence[str]) -> Result:
         command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False
     )
     seconds = time.monotonic() - began
+    report.with_name("output.txt").write_text(done.stdout, encoding="utf-8")
     passed, failed, skipped = _counts(report)
     if done.returncode != 0:
         failed = max(failed, 1)
@@ -243,7 +246,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             unbuilt += 1
             continue
         if not result.ok:
-            print("\n".join(result.output.splitlines()[-ENOUGH_LINES:]), flush=True)
+            lines = [line for line in result.output.splitlines() if not ASTRBOTS_OWN.search(line)]
+            print("\n".join(lines[-ENOUGH_LINES:]), flush=True)
         print(f"AstrBot {version}: {'ok' if result.ok else 'FAILED'}", flush=True)
         results.append(result)
     if results:

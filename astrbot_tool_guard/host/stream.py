@@ -105,7 +105,8 @@ class StreamReader:
             self.text.append(content)
         if self._speaks(delta):
             self.reasoned = True
-        if not entries and not choice.finish_reason and not self._quiet:
+        alone = len(chunk.choices) == 1  # the SDK would take another one at its place for it
+        if alone and not entries and not choice.finish_reason and not self._quiet:
             return chunk
         return self._part(chunk, choice, delta, entries)
 

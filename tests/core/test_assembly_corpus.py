@@ -36,7 +36,7 @@ def test_the_answer_gives_the_calls_of_the_case(case: dict[str, Any], validation
 
 
 def test_the_corpus_is_whole() -> None:
-    assert len(CASES) == 85
+    assert len(CASES) >= 85
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case["slug"])
