@@ -62,6 +62,8 @@ class RunningAstrBot:
             stdin=asyncio.subprocess.DEVNULL,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.STDOUT,
+            # A job in the background is started with this signal ignored, and all below it.
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
         )
         output = self._process.stdout
         assert output is not None
