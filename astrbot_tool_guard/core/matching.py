@@ -55,9 +55,9 @@ class Call:
     def __init__(self, region: int, index: int, call: object) -> None:
         self.region = region
         self.index = index
-        self.fields = cast("JsonObject", as_object(call))
-        self.id: object = self.fields.get("id")
-        self.key: Key | None = id_key(self.id)
+        self.fields: JsonObject = as_object(call) or {}
+        self.id = own_id = self.fields.get("id")
+        self.key: Key | None = own_id if type(own_id) is str and own_id else id_key(own_id)
         self.result: Result | None = None
         self.adopted = False
 
@@ -89,8 +89,8 @@ class Result:
         self.region = region
         self.index = index
         self.fields = fields
-        self.id: object = fields.get("tool_call_id")
-        self.key: Key | None = id_key(self.id)
+        self.id = own_id = fields.get("tool_call_id")
+        self.key: Key | None = own_id if type(own_id) is str and own_id else id_key(own_id)
         self.is_adjacent = is_adjacent
         content = fields.get("content")
         self.is_neutral = isinstance(content, str) and content == NEUTRAL_RESULT

@@ -10,6 +10,7 @@ the same objects. `shapes` and `matching` decide; here the list is rebuilt.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cached_property
 from typing import Literal, cast
 
 from .ids import ordinal_id
@@ -77,7 +78,11 @@ class _Rebuilt:
         self._source = source
         self._places = places  # of each source message in the input
         self._changes = changes
-        self._new_ids = NewIds(source, groups)
+        self._groups = groups
+
+    @cached_property
+    def _new_ids(self) -> NewIds:
+        return NewIds(self._source, self._groups)
 
     def put_together(self, regions: list[Region]) -> None:
         """Rebuild `regions`, and copy everything else as it stands.
@@ -182,30 +187,23 @@ class NewIds:
     """Ids that derive from where a call stands, and that nothing in the list uses."""
 
     def __init__(self, source: list[object], groups: Groups) -> None:
-        self._source = source
-        self._declarations = groups.declarations
         self._first_ordinals: dict[int, int] = {}
-        self._used: set[str] = set()
         self._count = 0
-
-    def for_call(self, start: int, index: int) -> str:
-        """Return a new id for a call of the declaration at `start`."""
-        if not self._count:
-            self._read()
-        # In steps of the number of calls, no two calls ever come to the same id.
-        return ordinal_id(self._first_ordinals[start] + index, self._used, step=self._count)
-
-    def _read(self) -> None:
         used: list[object] = []
-        for index in self._declarations:
-            calls = declared_calls(self._source[index])
+        for index in groups.declarations:
+            calls = declared_calls(source[index])
             self._first_ordinals[index] = self._count
             self._count += len(calls)
             used.extend(declared_ids(calls))
-        for message in self._source:
+        for message in source:
             fields = as_object(message)
             used.append(None if fields is None else fields.get("tool_call_id"))
         self._used = {used_id for used_id in used if isinstance(used_id, str)}
+
+    def for_call(self, start: int, index: int) -> str:
+        """Return a new id for a call of the declaration at `start`."""
+        # In steps of the number of calls, no two calls ever come to the same id.
+        return ordinal_id(self._first_ordinals[start] + index, self._used, step=self._count)
 
 
 def _why_dropped(result: Result) -> str:
