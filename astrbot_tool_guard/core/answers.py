@@ -7,7 +7,7 @@ is. From there both go one way: an id for each call, decoded arguments, a check.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, Final
+from typing import Any, Final, get_args
 
 from . import arguments, jsontext
 from .arguments import Checked
@@ -55,9 +55,12 @@ def assemble(
 
     Raises:
         TypeError: Neither or both of `chunks` and `completion` are given.
+        ValueError: There is no such validation.
     """
     if (chunks is None) == (completion is None):
         raise TypeError("give either chunks or completion")
+    if validation not in get_args(Validation):
+        raise ValueError(f"validation is one of {', '.join(get_args(Validation))}")
     declared = declared_tools(tools)
     if chunks is not None:
         return _from_chunks(chunks, declared, validation, normalize, new_id)
@@ -154,8 +157,8 @@ def first_choice(choices: object, locked: object = None) -> Mapping[str, Any] | 
 
 
 def _at(choices: Iterable[dict[str, Any]], index: object) -> dict[str, Any] | None:
-    """Return the choice with this index; one without an index stands for any."""
-    return next((c for c in choices if read_index(c.get("index")) in (index, None)), None)
+    """Return the choice with this index; one without an index is the first."""
+    return next((c for c in choices if (read_index(c.get("index")) or 0) == index), None)
 
 
 def error_sentence(answer: Mapping[str, Any]) -> str | None:
@@ -193,10 +196,14 @@ def _from_chunks(
         error = error_sentence(chunk)
         if error is not None:
             break
-        choice = first_choice(chunk.get("choices"), locked)
+        choices = chunk.get("choices")
+        if locked and first_choice(choices, 0):
+            # Another choice came before the first one: it is not this answer.
+            assembler, content, finish_reason, locked = CallAssembler(declared), [], None, 0
+        choice = first_choice(choices, locked)
         if choice is None:
             continue
-        locked = read_index(choice.get("index")) if locked is None else locked
+        locked = (read_index(choice.get("index")) or 0) if locked is None else locked
         delta = choice.get("delta")
         if is_object(delta):
             text = delta.get("content")

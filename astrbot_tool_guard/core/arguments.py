@@ -23,7 +23,7 @@ from .schema import ToolSchema, missing_required
 MAX_ARGUMENT_CHARS: Final = 4 * 1024 * 1024
 """Characters of one call's arguments beyond which it is refused."""
 
-MAX_STRICT_CHARS: Final = 64 * 1024
+MAX_STRICT_CHARS: Final = 256 * 1024
 """Characters beyond which arguments are not checked against the whole schema."""
 
 
@@ -47,22 +47,21 @@ def join(pieces: Sequence[str]) -> str:
     are tried in this order, and only where plain joining is beyond repair.
     """
     text = jsontext.mend_surrogates("".join(pieces))
-    if len(pieces) < 2 or len(text) > MAX_ARGUMENT_CHARS or _sound(text):
+    if len(text) > MAX_ARGUMENT_CHARS or _sound(text):
         return text
     boundaries = list(accumulate(map(len, pieces)))
     found = jsontext.documents(text, boundaries) if boundaries[-1] == len(text) else None
     if found:
         rest = _without_leading_empty(found)
-        first = _held(rest[0][1])
-        if all(jsontext.same(first, _held(value)) for _, value in rest[1:]):
+        first = held(rest[0][1])
+        if all(jsontext.same(first, held(value)) for _, value in rest[1:]):
             whole = [part for part, value in rest if is_object(value)]
             return whole[0] if whole else rest[0][0]
-    tail = text.lstrip(jsontext.WHITESPACE).removeprefix("{}")
-    if len(tail) < len(text) and _whole(tail):
-        return tail
-    solid = [piece for piece in pieces if piece.strip(jsontext.WHITESPACE)]
-    if len(solid) > 1 and _cumulative(solid):
-        return solid[-1]
+    leading = _EMPTY_OBJECT.match(text)
+    if leading and _whole(text[leading.end() :]):
+        return text[leading.end() :]
+    if len(pieces) > 1 and _cumulative(pieces):
+        return pieces[-1]
     return text
 
 
@@ -87,11 +86,11 @@ def check(
     """
     if raw is None or not raw.strip(jsontext.WHITESPACE):
         if cut_off and validation != "off":
-            problem = Problem("truncated", "", "the answer was cut off before the arguments")
+            problem = _TRUNCATED[True]
             required = schema.required if schema else ()
             return Checked(None, True, missing=required, problems=(problem,))
         return _against(schema, {}, Checked({}, True), validation, 0)
-    value, normalized = _decode(raw, normalize, schema)
+    value, normalized = _decode(raw, normalize, schema, cut_off)
     if isinstance(value, Problem):
         return Checked(None, False, problems=() if validation == "off" else (value,))
     if value is None:
@@ -111,13 +110,14 @@ def _against(
         return read
     missing = tuple(name for name in schema.required if name not in value)
     if validation == "off":
-        return replace(read, missing=missing if read.blank and missing and schema.usable else ())
+        counts = read.blank and missing and not schema.invalid
+        return replace(read, missing=missing if counts else ())
     if not missing and validation == "structural":
         return read
-    if not schema.usable:
-        return replace(read, unchecked=schema.unchecked)
+    unchecked = schema.unchecked
+    if schema.invalid:
+        return replace(read, unchecked=unchecked)
     problems = tuple(missing_required(name) for name in missing)
-    unchecked: tuple[str, ...] = ()
     if validation == "strict" and size > MAX_STRICT_CHARS:
         unchecked = ("arguments_too_large",)
     elif validation == "strict":
@@ -126,6 +126,9 @@ def _against(
     if not (missing or problems or unchecked):
         return read
     return replace(read, missing=missing, problems=problems, unchecked=unchecked)
+
+
+_EMPTY_OBJECT = re.compile(r"[ \t\n\r]*\{[ \t\n\r]*\}")
 
 
 def _sound(text: str) -> bool:
@@ -151,7 +154,7 @@ def _without_leading_empty(found: list[tuple[str, Any]]) -> list[tuple[str, Any]
     return found[start:]
 
 
-def _held(value: Any) -> Any:
+def held(value: Any) -> Any:
     """Return the object that a string literal holds, else the value itself."""
     if isinstance(value, str):
         try:
@@ -162,13 +165,15 @@ def _held(value: Any) -> Any:
     return value
 
 
-def _cumulative(pieces: list[str]) -> bool:
+def _cumulative(pieces: Sequence[str]) -> bool:
     if all(later.startswith(earlier) for earlier, later in pairwise(pieces)):
         return True
     return pieces[-1].startswith("".join(pieces[:-1]))
 
 
-def _decode(raw: str, normalize: bool, schema: ToolSchema | None) -> tuple[Any, bool]:
+def _decode(
+    raw: str, normalize: bool, schema: ToolSchema | None, cut_off: bool
+) -> tuple[Any, bool]:
     """Return the object (`None` for the text `null`) or the problem; and if it was normalized."""
     if len(raw) > MAX_ARGUMENT_CHARS:
         return Problem("too_large", "", f"more than {MAX_ARGUMENT_CHARS} characters"), False
@@ -179,7 +184,7 @@ def _decode(raw: str, normalize: bool, schema: ToolSchema | None) -> tuple[Any, 
         if fault.kind == "too_deep":
             problem = Problem("too_deep", "", str(fault))
         elif fault.kind == "no_json" and jsontext.is_prefix(raw):
-            problem = Problem("truncated", "", "the arguments end before the JSON object does")
+            problem = _TRUNCATED[cut_off]
         else:
             problem = Problem("invalid_json", "", "the arguments are not valid JSON")
     else:
@@ -192,6 +197,13 @@ def _decode(raw: str, normalize: bool, schema: ToolSchema | None) -> tuple[Any, 
     return (problem, False) if read is None else (read, True)
 
 
+_TRUNCATED: Final = (
+    Problem("truncated", "", "the arguments end before the JSON object does"),
+    # With the same limit the same arguments are cut off again.
+    Problem(
+        "truncated", "", "the answer was cut off before the arguments ended; send less at once"
+    ),
+)
 _INFO_STRING = re.compile(r"[A-Za-z0-9_+-]*")
 
 
@@ -209,7 +221,7 @@ def _normalized(raw: str, schema: ToolSchema | None) -> dict[str, Any] | None:
     value = _lenient(text)
     if isinstance(value, str):
         value = _lenient(value) if value.strip(jsontext.WHITESPACE) else ""
-    if value in ([], "") and schema is not None and not schema.required:
+    if value in ([], "") and schema is not None and schema.requires_nothing:
         return {}
     return _unwrapped(value, schema) if is_object(value) else None
 
@@ -220,7 +232,7 @@ def _unwrapped(value: dict[str, Any], schema: ToolSchema | None) -> dict[str, An
         is_object(inner)
         and len(value) == 1
         and schema is not None
-        and "arguments" not in schema.properties
+        and not schema.may_declare("arguments")
     ):
         return inner
     return value

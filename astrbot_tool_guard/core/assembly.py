@@ -137,7 +137,7 @@ class CallAssembler:
         if given is not None and given not in call.ids and len(call.ids) < MAX_IDS:
             call.ids.add(given)
             # The last call that has had it: a repetition comes in pieces, too.
-            self._by_id[index, given] = self._by_id[None, given] = call
+            self._by_id[call.index, given] = self._by_id[None, given] = call
             if call.id is None:
                 call.id = given
         if name:
@@ -276,7 +276,7 @@ class CallAssembler:
                 pass
             elif bare[0] not in '{"':
                 base.pieces.extend(call.pieces)
-            elif base_text.strip(jsontext.WHITESPACE) == "{}":
+            elif _document(base_text) == {}:
                 base.pieces = call.pieces
             else:
                 return
@@ -294,12 +294,12 @@ _NO_DOCUMENT: Final = object()
 
 
 def _document(text: str) -> Any:
-    """Return the value of a complete text; a string literal counts as what it holds."""
+    """Return the value of a complete text; a string literal counts as the object it holds."""
     try:
         value = jsontext.loads(text)
-        return jsontext.loads(value) if isinstance(value, str) else value
     except JsonTextError:
         return _NO_DOCUMENT
+    return arguments.held(value)
 
 
 def _follow(call: _Call) -> None:

@@ -58,7 +58,7 @@ def read_entry(entry: object) -> Mapping[str, Any] | None:
 
 def is_name(name: str, declared: frozenset[str]) -> bool:
     """Whether a name names anything: blanks do not, nor does an undeclared `null`."""
-    if len(name) > MAX_NAME_CHARS:
+    if len(name) > MAX_NAME_CHARS or not jsontext.is_sendable(name):
         return False
     return bool(name.strip()) and (name != "null" or name in declared)
 
@@ -74,7 +74,9 @@ def read_index(value: object) -> int | None:
 
 def read_id(value: object) -> str | None:
     """Return a usable id, or `None`."""
-    return value if isinstance(value, str) and 0 < len(value) <= MAX_ID_CHARS else None
+    if not isinstance(value, str) or not 0 < len(value) <= MAX_ID_CHARS:
+        return None
+    return value if jsontext.is_sendable(value) else None
 
 
 def argument_piece(value: object) -> str:

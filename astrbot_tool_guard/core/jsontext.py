@@ -158,18 +158,25 @@ def same(left: Any, right: Any) -> bool:
     return type(left) is type(right) and left == right
 
 
-def mend_surrogates(text: str) -> str:
-    """Join surrogate pairs that were cut apart between two pieces of a stream."""
+def is_sendable(text: str) -> bool:
+    """Whether a text can be sent, which one with a lone surrogate cannot."""
     if text.isascii():
-        return text
+        return True
     try:
         text.encode()
     except UnicodeEncodeError:
-        try:
-            return text.encode("utf-16", "surrogatepass").decode("utf-16")
-        except UnicodeDecodeError:
-            return text
-    return text
+        return False
+    return True
+
+
+def mend_surrogates(text: str) -> str:
+    """Join surrogate pairs that were cut apart between two pieces of a stream."""
+    if is_sendable(text):
+        return text
+    try:
+        return text.encode("utf-16", "surrogatepass").decode("utf-16")
+    except UnicodeDecodeError:
+        return text
 
 
 def _float(literal: str) -> float:
@@ -219,14 +226,10 @@ def _depth(value: Any) -> int:
 
 
 def _sendable(text: str, value: Any) -> bool:
-    try:
-        if not text.isascii():
-            text.encode()
-        if _SURROGATE_ESCAPE.search(text):
-            json.dumps(value, ensure_ascii=False).encode()
-    except UnicodeEncodeError:
+    if not is_sendable(text):
         return False
-    return True
+    escaped = _SURROGATE_ESCAPE.search(text) is not None
+    return not escaped or is_sendable(json.dumps(value, ensure_ascii=False))
 
 
 def _skip(text: str, position: int) -> int:

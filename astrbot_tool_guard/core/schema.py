@@ -32,6 +32,11 @@ SMALL_BYTES: Final = 2 * 1024
 MAX_CACHED_SCHEMAS: Final = 256
 MAX_NAME_CHARS: Final = 64
 
+_COMPOSING: Final = frozenset(
+    {"$ref", "$dynamicRef", "allOf", "anyOf", "oneOf", "if", "patternProperties"}
+)
+_DRAFTS: Final = tuple(f"http://json-schema.org/draft-0{n}/schema" for n in "34567")
+
 
 class ToolSchema:
     """One tool's declared `parameters`.
@@ -48,7 +53,7 @@ class ToolSchema:
         self._key: bytes | None = None
         self._compiled: Compiled | None = None
         self.required = _required_names(parameters)
-        """Top-level required names as they stand; they count only if `usable`."""
+        """Top-level required names as they stand; they do not count in an `invalid` schema."""
 
     @property
     def properties(self) -> Mapping[str, Any]:
@@ -57,14 +62,26 @@ class ToolSchema:
         return found if is_object(found) else {}
 
     @property
-    def usable(self) -> bool:
-        """Whether the schema is valid JSON Schema, by the metaschema of its dialect."""
-        return self._compile().usable
+    def invalid(self) -> bool:
+        """Whether the schema is proven not to be valid JSON Schema, by its metaschema."""
+        return self._compile().invalid
 
     @property
     def unchecked(self) -> tuple[str, ...]:
         """Why the schema as a whole is not checked; empty when it is."""
         return self._compile().unchecked
+
+    @property
+    def requires_nothing(self) -> bool:
+        """Whether no name is required, since an invalid schema requires none either."""
+        return not self.required or self.invalid
+
+    def may_declare(self, name: str) -> bool:
+        """Whether a top-level property may be declared, also where that is not seen here."""
+        if isinstance(self._parameters, bool) or not self.properties:
+            return True
+        declared = name in self.properties or name in self.required
+        return declared or not _COMPOSING.isdisjoint(self._parameters)
 
     @property
     def costly(self) -> bool:
@@ -100,14 +117,17 @@ class ToolSchema:
         return self._compiled
 
 
-def declared_tools(tools: object) -> dict[str, ToolSchema | None]:
+def declared_tools(tools: object) -> dict[str, ToolSchema]:
     """Read the `tools` of a request.
 
     Returns:
-        Each declared function's name with its schema, `None` where it declares
-        none that can be used (`parameters` absent, or neither object nor boolean).
+        Each declared function's name with its schema. One that declares none that
+        can be used (`parameters` absent, or neither object nor boolean) accepts any
+        object, as the schema `true` does.
     """
-    declared: dict[str, ToolSchema | None] = {}
+    declared: dict[str, ToolSchema] = {}
+    if isinstance(tools, tuple):
+        tools = list(cast("tuple[object, ...]", tools))
     for tool in tools if is_list(tools) else ():
         function = tool.get("function") if is_object(tool) else None
         if not is_object(function):
@@ -118,7 +138,7 @@ def declared_tools(tools: object) -> dict[str, ToolSchema | None]:
             if isinstance(parameters, bool) or is_object(parameters):
                 declared[name] = ToolSchema(parameters)
             else:
-                declared[name] = None
+                declared[name] = ToolSchema(True)
     return declared
 
 
@@ -146,7 +166,7 @@ def _required_names(parameters: Mapping[str, Any] | bool) -> tuple[str, ...]:
 def _ignores_siblings(parameters: Mapping[str, Any]) -> bool:
     """Whether the dialect ignores what stands beside `$ref`: draft 7 and older."""
     dialect = parameters.get("$schema")
-    return isinstance(dialect, str) and any(f"draft-0{n}" in dialect for n in "34567")
+    return isinstance(dialect, str) and dialect.removesuffix("#") in _DRAFTS
 
 
 _cache: OrderedDict[bytes | None, Compiled] = OrderedDict()

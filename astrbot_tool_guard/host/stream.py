@@ -52,7 +52,8 @@ class StreamReader:
         mute_reasoning: bool = False,
         collects: bool = False,
     ) -> None:
-        self.assembler = CallAssembler(declared)
+        self._declared = frozenset(declared)
+        self.assembler = CallAssembler(self._declared)
         self.finish_reason: str | None = None
         self.usage: Any = None
         self._last: Any = None
@@ -186,6 +187,10 @@ class StreamReader:
             found = [each for each in choices if isinstance(each, Choice)]
             if self._index is None and found:
                 self._index = min(map(_place, found), key=bool)
+            elif self._index and any(_place(each) == 0 for each in found):
+                # Another choice came before the first one: it is not this answer.
+                self._index, self.finish_reason = 0, None
+                self.assembler = CallAssembler(self._declared)
             choice = next((each for each in found if _place(each) == self._index), None)
         if choice is not None and choice.index != 0:
             choice.index = 0  # the SDK's accumulator takes it for a place in a list

@@ -81,7 +81,8 @@ def test_an_object_is_its_json_text(arguments: Any) -> None:
         ('"{\\"arguments\\": {\\"city\\": \\"Oslo\\"}}"', WEATHER, {"city": "Oslo"}),
         # Not loss-free, or not ours to read:
         ("[]", WEATHER, None),
-        ("[]", None, None),
+        ("[]", None, {}),
+        ("[]", {"type": "any", "required": ["a"]}, {}),
         ("[1]", {"type": "object"}, None),
         ("{'city': 'Oslo'}", WEATHER, None),
         ('{"city": "Oslo"} as asked', WEATHER, None),
@@ -94,12 +95,25 @@ def test_an_object_is_its_json_text(arguments: Any) -> None:
         ),
         ('{"arguments": {"a": 1}, "b": 2}', WEATHER, {"arguments": {"a": 1}, "b": 2}),
         ('{"city": "```x```"}', WEATHER, {"city": "```x```"}),
+        ('{"arguments": {"a": 1}}', {"required": ["arguments"]}, {"arguments": {"a": 1}}),
+        (
+            '{"arguments": {"a": 1}}',
+            {"properties": {"b": {}}, "allOf": [{}]},
+            {"arguments": {"a": 1}},
+        ),
+        ('{"arguments": {"a": 1}}', None, {"arguments": {"a": 1}}),
     ],
 )
 def test_normalizing_accepts_only_loss_free_readings(
     raw: str, parameters: Any, expected: Any
 ) -> None:
     assert call(raw, parameters, normalize=True).arguments == expected
+
+
+def test_nothing_is_read_into_a_tool_that_was_not_declared() -> None:
+    entry = {"id": "x", "function": {"name": "other", "arguments": "[]"}}
+    answer = {"choices": [{"message": {"tool_calls": [entry]}}]}
+    assert assemble(completion=answer, tools=[], normalize=True).calls[0].arguments is None
 
 
 def test_nothing_is_normalized_unless_asked_for() -> None:
@@ -326,6 +340,123 @@ def test_a_schema_that_costs_too_much_is_not_checked_and_that_is_said(
     found = call('{"v": 1}', schema, validation="strict")
     assert found.valid
     assert why in found.unchecked
+
+
+# --- what cannot be checked fails nothing that is built on it ---------------------------
+
+UNSURE = {"pattern": "^(today|tomorrow)$"}
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"oneOf": [{"pattern": "^(a|b)$"}, UNSURE]},
+        {"not": UNSURE},
+        {"if": UNSURE, "then": False, "else": False},
+        {"anyOf": [{"type": "integer"}, UNSURE]},
+        {"not": {"$ref": "#/$defs/none"}},
+        {"oneOf": [{"type": "string"}, {"$ref": "#/$defs/none"}]},
+        {"not": {"not": UNSURE}},
+    ],
+)
+def test_an_unsure_part_fails_nothing(schema: Any) -> None:
+    found = call('{"a": "today"}', {"properties": {"a": schema}}, validation="strict")
+    assert found.valid
+    assert found.unchecked
+
+
+@pytest.mark.parametrize(
+    ("schema", "value", "valid"),
+    [
+        ({"oneOf": [{"type": "string"}, {"maxLength": 9}]}, "x", False),
+        ({"oneOf": [{"type": "string"}, UNSURE, {"maxLength": 9}]}, "x", False),
+        ({"oneOf": [{"type": "string"}, {"type": "integer"}]}, "x", True),
+        ({"not": {"type": "string"}}, "x", False),
+        ({"anyOf": [{"type": "string"}, {"type": "null"}]}, 1, False),
+        ({"if": {"type": "string"}, "then": {"minLength": 2}}, "x", False),
+        ({"if": {"type": "string"}, "else": {"minimum": 2}}, 1, False),
+        ({"contains": {"type": "string"}}, [1], False),
+        ({"contains": {"type": "string"}, "maxContains": 1}, ["a", "b"], False),
+        ({"contains": UNSURE, "maxContains": 1}, ["a", "b"], True),
+        ({"contains": {"type": "string"}, "minContains": 0}, [], True),
+        ({"multipleOf": 0.01}, 19.99, True),
+        ({"multipleOf": 0.1}, 0.25, False),
+        ({"multipleOf": 2}, 3, False),
+        ({"minItems": 2}, [1], False),
+        ({"maxProperties": 0}, {"x": 1}, False),
+        ({"enum": list(range(100))}, 99, True),
+        ({"enum": list(range(100))}, True, False),
+        ({"enum": [*range(100), {"x": [1]}]}, {"x": [1.0]}, True),
+    ],
+)
+def test_what_can_be_checked_is(schema: Any, value: Any, valid: bool) -> None:
+    arguments = json.dumps({"a": value})
+    found = call(arguments, {"properties": {"a": schema}}, validation="strict")
+    assert found.valid is valid
+
+
+def test_an_error_that_was_found_counts_whatever_the_rest_costs() -> None:
+    items = {"items": {"properties": {n: {"type": "integer"} for n in "xyz"}}}
+    value = [{"x": "bad", "y": 1, "z": 1}, *[{"x": 1, "y": 1, "z": 1}] * 3_000]
+    found = call(json.dumps({"a": value}), {"properties": {"a": items}}, validation="strict")
+    assert [problem.path for problem in found.problems] == ["a[0].x"]
+
+
+@pytest.mark.parametrize(
+    ("schema", "value"),
+    [
+        ({"items": {"enum": list(range(20_000))}}, [19_999] * 1_900),
+        ({"patternProperties": {f"^z{n}$": {} for n in range(600)}, "additionalProperties": {}},
+         {f"k{n}": 1 for n in range(1_200)}),
+    ],
+)  # fmt: skip
+def test_choices_and_patterns_cost_steps(
+    schema: Any, value: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from astrbot_tool_guard.core import keywords
+
+    searched = 0
+    engine = keywords._engine
+
+    def counted(*args: Any) -> Any:
+        nonlocal searched
+        searched += 1
+        return engine(*args)
+
+    monkeypatch.setattr(keywords, "_engine", counted)
+    found = call(json.dumps({"a": value}), {"properties": {"a": schema}}, validation="strict")
+    assert found.valid
+    assert searched <= 2_000
+
+
+def test_one_bad_reference_leaves_the_rest_in_force() -> None:
+    for reference in ("#/nope", "#"):
+        schema = {
+            "properties": {"a": {"type": "integer"}},
+            "allOf": [{"$ref": reference}],
+            "unevaluatedProperties": False,
+        }
+        assert kinds('{"a": "x"}', schema, validation="strict") == ["schema"]
+
+
+@pytest.mark.parametrize("dialect", ["http://[bad", "://", "\x00"])
+def test_a_dialect_that_is_no_uri_is_no_exception(dialect: str) -> None:
+    assert not call("{}", {"$schema": dialect, "required": ["a"]}).valid
+
+
+def test_the_metaschemas_own_patterns_count() -> None:
+    assert call("{}", {"$id": "#x", "required": ["d"]}).unchecked == ("invalid_schema",)
+
+
+def test_required_counts_in_a_schema_that_is_too_large_to_be_checked() -> None:
+    found = call("{}", {"description": "x" * 140_000, "required": ["q"]})
+    assert [problem.path for problem in found.problems] == ["q"]
+    assert found.unchecked == ("schema_too_large",)
+
+
+def test_a_validation_that_does_not_exist_is_an_error() -> None:
+    with pytest.raises(ValueError, match="structural"):
+        call("{}", validation="strct")
 
 
 def test_structural_needs_no_schema_library() -> None:

@@ -92,6 +92,22 @@ A, B = '{"a": 1}', '{"b": 2}'
             id="an empty placeholder takes the text that follows under its name",
         ),
         pytest.param(
+            [piece("{ }", name="get"), piece(A, name="get")],
+            [("get", {"a": 1})],
+            id="however the placeholder is written",
+        ),
+        pytest.param(
+            [
+                piece('{"a": ', name="get", index=0),
+                piece(id="x", index=None),
+                piece(name="go", id="y", index=0),
+                piece("1}", id="x", index=0),
+                piece(B, id="y", index=0),
+            ],
+            [("get", {"a": 1}), ("go", {"b": 2})],
+            id="an id belongs to the index of its call",
+        ),
+        pytest.param(
             [piece(A, name="get"), piece(B, name="get"), piece(B, name="get")],
             [("get", {"a": 1}), ("get", {"b": 2})],
             id="a repetition belongs to the call it repeats",
@@ -187,6 +203,12 @@ def test_place(entries: list[Any], expected: list[tuple[str, Any]]) -> None:
         pytest.param(["{}", A, A], {"a": 1}, id="placeholder, then whole and equal"),
         pytest.param(["{}", "{}", "{}"], {}, id="nothing but placeholders"),
         pytest.param(['{}{"a": ', "1}"], {"a": 1}, id="placeholder inside a piece"),
+        pytest.param(['{}{"a": 1}'], {"a": 1}, id="placeholder and object in one piece"),
+        pytest.param(["{ }", A], {"a": 1}, id="placeholder with a blank in it"),
+        pytest.param(
+            ['{"a": "x', " ", "y", '{"a": "x y"}'], {"a": "x y"}, id="a blank piece counts"
+        ),
+        pytest.param(['{"a": "x', " ", '{"a": "xy"}'], None, id="a blank piece is not passed over"),
         pytest.param([A, '"{\\"a\\": 1}"'], {"a": 1}, id="a literal holds the object"),
         pytest.param(['"{\\"a\\": 1.0}"', A], {"a": 1}, id="the object itself is taken"),
         pytest.param(['{"a', '{"a": 1', A], {"a": 1}, id="each piece holds all before it"),
@@ -267,6 +289,24 @@ def test_only_the_first_choice_is_assembled() -> None:
     answer = assemble(chunks=chunks)
     assert [call.name for call in answer.calls] == ["get"]
     assert answer.finish_reason == "tool_calls"
+
+
+def test_a_later_choice_that_comes_first_is_not_the_first() -> None:
+    def choice(index: int, name: str, text: str) -> dict[str, Any]:
+        delta = {"content": text, "tool_calls": [piece(A, name=name, id=name)]}
+        return {"choices": [{"index": index, "delta": delta, "finish_reason": "stop"}]}
+
+    answer = assemble(
+        chunks=[choice(1, "go", "no"), choice(0, "get", "yes"), choice(1, "go", "no")]
+    )
+    assert [call.name for call in answer.calls] == ["get"]
+    assert answer.content == "yes"
+
+
+@pytest.mark.parametrize("odd", ["\ud800", "a\udc00b"])
+def test_an_id_or_name_that_cannot_be_sent_is_none(odd: str) -> None:
+    assert stream(piece(A, name="get", id=odd)).calls[0].id_generated
+    assert stream(piece(A, name=odd, id="x")).calls == ()
 
 
 def test_an_error_object_ends_the_stream_and_no_call_of_it_is_usable() -> None:
