@@ -297,6 +297,9 @@ def _parser() -> argparse.ArgumentParser:
 
 def _run() -> int:
     """Run as a process, and end quietly when the reader of the output goes away."""
+    if sys.stdout is None:  # pyright: ignore[reportUnnecessaryComparison] -- closed by the shell
+        print("astrbot_tool_guard: standard output is closed", file=sys.stderr)
+        return UNUSABLE
     with suppress(AttributeError):
         sys.stdout.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
     try:
@@ -305,6 +308,11 @@ def _run() -> int:
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return WRONG
+    except OSError as error:
+        # Standard output itself: what is wrong with a file is told where it is read.
+        print(f"astrbot_tool_guard: cannot write: {error.strerror}", file=sys.stderr)
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        return UNUSABLE
     except KeyboardInterrupt:
         return 130
     return code

@@ -59,6 +59,7 @@ _DEFUSED = str.maketrans(
         "}": "\uff5d",
     }
 )
+_DEFUSED_FOR_MODEL = {code: twin for code, twin in _DEFUSED.items() if chr(code) in "<>&@`"}
 _DROPPED = frozenset({"Cc", "Cf", "Co", "Cs"})
 
 
@@ -72,12 +73,27 @@ def clean(text: object, limit: int = 64) -> str:
         text: A name from outside: of a tool, a property, a session, a plugin.
         limit: Longest result in characters, the closing ellipsis included.
     """
+    return _line(text, limit, _DEFUSED)
+
+
+def _line(text: object, limit: int, defused: Mapping[int, str]) -> str:
     # Bounded before anything else is done to it: a name may be megabytes long.
     raw = str(text)[: limit * 4]
     spaced = "".join(" " if c.isspace() else c for c in raw)
     visible = "".join(c for c in spaced if unicodedata.category(c) not in _DROPPED)
-    line = " ".join(visible.translate(_DEFUSED).replace("://", ":\uff0f\uff0f").split())
+    line = " ".join(visible.translate(defused).replace("://", ":\uff0f\uff0f").split())
     return line if len(line) <= limit else line[: limit - 1].rstrip() + "\u2026"
+
+
+def _expected(text: str, limit: int) -> str:
+    """Return what a tool expects, as the model has to write it.
+
+    A choice such as `C#` or `a|b` must not change. What a chat that shows tool
+    results could take for a tag, a mention, a CQ code or Markdown does.
+    """
+    for mark, twin in (("[CQ:", "\uff3bCQ:"), ("**", "\uff0a\uff0a"), ("](", "\uff3d(")):
+        text = text.replace(mark, twin)
+    return _line(text, limit, _DEFUSED_FOR_MODEL)
 
 
 # --- the block sentence -------------------------------------------------------
@@ -124,7 +140,7 @@ def invalid_arguments_result(tool: str, problems: Iterable[tuple[str, str]]) -> 
     found = tuple(problems)
     lines = [f'error: invalid_arguments: tool "{clean(tool)}" was not run.']
     for path, expected in found[:_NAMED_PROBLEMS]:
-        lines.append(f"- {clean(path) or 'arguments'}: {clean(expected, 160)}")
+        lines.append(f"- {_expected(path, 64) or 'arguments'}: {_expected(expected, 160)}")
     if len(found) > _NAMED_PROBLEMS:
         lines.append(f"- and {len(found) - _NAMED_PROBLEMS} more")
     lines.append("Call the tool again with one complete JSON object of arguments.")

@@ -230,7 +230,7 @@ def _problems(error: ValidationError, declared: frozenset[str]) -> Iterator[Prob
         case str(word) if word in _PHRASES:
             yield Problem("schema", path, _PHRASES[word])
         case word:
-            yield Problem("schema", path, f"breaks `{word}`" if word else "is not allowed")
+            yield Problem("schema", path, f'breaks "{word}"' if word else "is not allowed")
 
 
 def _choice(value: object) -> str:

@@ -151,7 +151,7 @@ def shown(name: object) -> str:
 def missing_required(name: str, parent: str = "") -> Problem:
     """Return the problem of a required property that is absent."""
     path = f"{parent}.{shown(name)}" if parent else shown(name)
-    return Problem("missing_required", path, f"`{shown(name)}` is required")
+    return Problem("missing_required", path, f'"{shown(name)}" is required')
 
 
 def _required_names(parameters: Mapping[str, Any] | bool) -> tuple[str, ...]:

@@ -130,7 +130,7 @@ def test_nothing_is_normalized_unless_asked_for() -> None:
             {"properties": {"a": {"items": {"required": ["b"]}}}},
             {"a": [{}]},
             "a[0].b",
-            "`b` is required",
+            '"b" is required',
         ),
         ({"additionalProperties": {"type": "string"}}, {"SECRET": 1}, "*", "expected string"),
         ({"additionalProperties": False}, {"SECRET": 1}, "", "does not declare"),

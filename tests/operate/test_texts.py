@@ -115,3 +115,10 @@ def test_the_models_error_result_is_bounded():
 
 def test_arguments_that_are_wrong_as_a_whole_are_called_so():
     assert "- arguments: not JSON" in invalid_arguments_result("t", [("", "not JSON")])
+
+
+def test_what_a_tool_expects_reaches_the_model_as_it_must_be_written() -> None:
+    problems = [("stops[0].language", "expected one of: C#, C++, a|b, [x], *")]
+    assert "- stops[0].language: expected one of: C#, C++, a|b, [x], *" in (
+        invalid_arguments_result("choose", problems)
+    )
