@@ -17,6 +17,18 @@ Fault = Callable[[Exception], object]
 """Tells a fault of ours."""
 
 _NOTHING = object()
+_NOT_OURS = "_astrbot_tool_guard_not_ours"
+
+
+def not_ours(error: BaseException) -> None:
+    """Say that an exception is no fault of ours, though it comes out of our code.
+
+    A stream of the SDK fails where it is read, which may be here.
+    """
+    try:
+        setattr(error, _NOT_OURS, True)
+    except Exception:  # it takes no attributes: then it is told as a fault
+        return
 
 
 def tell(fault: Fault, error: Exception) -> None:
@@ -96,7 +108,9 @@ class _Below:
         return came
 
     def lets_pass(self, error: Exception) -> bool:
-        return error is self._error or isinstance(error, ToolMessageProtocolError)
+        if error is self._error or isinstance(error, ToolMessageProtocolError):
+            return True
+        return getattr(error, _NOT_OURS, False) is True
 
     def without_us(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Return or raise what AstrBot's function did, or call it if nobody has."""

@@ -72,6 +72,7 @@ class AnswerDesk:
         *,
         cut_off: bool,
         overflowed: bool = False,
+        error: str | None = None,
     ) -> Reading:
         """Check the calls of an answer under the modes of its request."""
 
@@ -80,7 +81,7 @@ class AnswerDesk:
                 raws,
                 declared,
                 cut_off=cut_off,
-                error=None,
+                error=error,
                 overflowed=overflowed,
                 validation=call.modes.tool_argument_validation,
                 normalize=call.modes.normalize_arguments,

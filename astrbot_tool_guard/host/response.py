@@ -11,7 +11,7 @@ from typing import Any
 
 from openai.types.chat import ChatCompletion
 
-from ..core.answers import CUT_OFF, read_entries
+from ..core.answers import CUT_OFF, error_sentence, read_entries
 from ..core.schema import declared_tools
 from ..core.verdict import judge
 from .answers import first_message, mend_completion, plain_entry
@@ -108,6 +108,7 @@ class ResponseStage:
                 call,
                 cut_off=finish_reason in CUT_OFF,
                 overflowed=any(each.reason == "too_many_calls" for each in dropped),
+                error=error_sentence({"error": getattr(completion, "error", None)}),
             )
             mend_completion(completion, reading.calls)
         verdict = judge(reading.calls, may_retry=False)

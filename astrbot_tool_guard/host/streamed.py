@@ -21,6 +21,7 @@ from ..core.verdict import Verdict, judge, retry_budget
 from .answers import build_completion, call_chunks, mend_completion, plain
 from .attempts import Attempt, Clock, degraded, empty_arguments
 from .call import Call
+from .net import not_ours
 from .reading import AnswerDesk, Ask, Reading
 from .stream import StreamReader
 from .uncast import as_chunk, events
@@ -124,6 +125,7 @@ class StreamedAnswer:
             with self._desk.faults.contained("attempt"):
                 self._attempt.end("accepted")
         except BaseException as failure:
+            not_ours(failure)
             with self._desk.faults.contained("attempt"):
                 self._end("failed", reader, error=failure)
             raise

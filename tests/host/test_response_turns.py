@@ -730,6 +730,26 @@ async def test_a_complete_answer_over_a_stream_is_retried_too(bot: Bot, guard: G
     assert "Let me look." in json.dumps(stored)
 
 
+async def test_a_provider_that_dies_under_another_transport_fails_as_it_does_under_its_own(
+    bot: Bot, guard: Guard, told: Told
+) -> None:
+    guard.settings = Settings(stream_transport="stream")
+    bot.server.script(Cut(say("Some words that are sent in pieces."), after=300))
+    with pytest.raises(Exception, match="Connection error"):
+        await bot.provider().text_chat(prompt="hi", request_max_retries=1)
+    assert len(bot.server.requests) == 1
+    assert [each.outcome for each in told.attempts] == ["failed"]
+    assert told.incidents == []
+
+
+async def test_no_call_of_an_answer_with_an_error_in_it_runs(bot: Bot, guard: Guard) -> None:
+    body = calls(call("get_time", {}, id="x")).completion("model")
+    bot.server.script(Completion({**body, "error": {"code": "overloaded"}}), say("Done."))
+    turn = await bot.say("Time?", session="error-inside")
+    assert turn.invocations == []
+    assert tool_results(turn)["x"].startswith("error: invalid_arguments")
+
+
 # --- observers --------------------------------------------------------------------------------
 
 
