@@ -214,7 +214,7 @@ def whole_history() -> list[Any]:
 async def test_no_messages_however_odd_are_a_fault_of_ours(
     asked: Asked, messages: list[Any], data: st.DataObject
 ) -> None:
-    mode = data.draw(st.sampled_from(MODES))
+    mode: Any = data.draw(st.sampled_from(MODES))
     asked.guard.settings = Settings(request_guard=mode)
     failure = await asked.override(messages)
     assert asked.faults == []

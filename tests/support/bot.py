@@ -206,9 +206,9 @@ class Bot:
     @classmethod
     async def start(cls, server: ModelServer) -> Bot:
         """Start AstrBot with `server`, which is running, as its model."""
-        import openai._base_client as sdk
         from astrbot.core import LogBroker, astrbot_config, core_lifecycle, db_helper
         from loguru import logger
+        from openai import _base_client
 
         async def nothing(*_: Any) -> None:
             """Stand in for a start-up step that needs the network."""
@@ -217,6 +217,7 @@ class Bot:
         core_lifecycle.update_llm_metadata = nothing
         core_lifecycle.html_renderer.initialize = nothing  # type: ignore[method-assign]
         # Older AstrBots leave the SDK its own retries, with pauses between them.
+        sdk: Any = _base_client
         sdk.INITIAL_RETRY_DELAY = sdk.MAX_RETRY_DELAY = 0
         log = Log()
         logger.add(log, level="DEBUG")
