@@ -9,10 +9,10 @@ PYTHON := $(RUN)
 WORKERS := 2
 # For fuzz and storm: how long, in seconds.
 SECONDS := 60
-SOURCES := astrbot_tool_guard main.py demo tests tools
+SOURCES := astrbot_tool_guard main.py benchmarks demo tests tools
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo run test test-hosts test-astrbot fuzz storm lint format package
+.PHONY: help setup demo run test test-hosts test-astrbot fuzz storm bench bench-check lint format package
 
 help:
 	@echo 'make demo     AstrBot without and with the guard, side by side (under a minute)'
@@ -24,6 +24,9 @@ help:
 	@echo 'make test-astrbot  the tests of AstrBot itself, without and with the guard'
 	@echo 'make fuzz     broken input without end, for SECONDS=60'
 	@echo 'make storm    a thousand sessions at once with mixed faults, for SECONDS=60'
+	@echo 'make bench    ratios of speed, memory and quality, with and without the guard and'
+	@echo '              beside other libraries (about ten minutes); bench-check compares'
+	@echo '              them with benchmarks/results.json'
 	@echo 'make lint     ruff, pyright and the import contracts'
 	@echo 'make format   format the sources'
 	@echo 'make setup    only build .venv'
@@ -51,6 +54,12 @@ fuzz: setup
 
 storm: setup
 	@$(RUN) -m tests.storm --seconds $(SECONDS)
+
+bench: setup package
+	@$(RUN) -m benchmarks
+
+bench-check: setup package
+	@$(RUN) -m benchmarks --check
 
 lint: setup
 	@$(RUN) -m ruff check $(SOURCES)
