@@ -174,8 +174,8 @@ def _quiet_and_quick() -> None:
     logger.disabled = True
     openai_source.asyncio = SimpleNamespace(**{**vars(asyncio), "sleep": at_once})  # type: ignore[assignment]
     request_retry.REQUEST_RETRY_WAIT_MIN_S = request_retry.REQUEST_RETRY_WAIT_MAX_S = 0
-    ToolLoopAgentRunner.EMPTY_OUTPUT_RETRY_WAIT_MIN_S = 0
-    ToolLoopAgentRunner.EMPTY_OUTPUT_RETRY_WAIT_MAX_S = 0
+    runner: Any = ToolLoopAgentRunner
+    runner.EMPTY_OUTPUT_RETRY_WAIT_MIN_S = runner.EMPTY_OUTPUT_RETRY_WAIT_MAX_S = 0
 
 
 def main() -> int:
