@@ -22,6 +22,7 @@ import time
 from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from tests.support.answers import Answer, Chunks, Cut, Failure, call, calls, chunk, say
 from tests.support.bot import Bot, prepare_root
