@@ -60,6 +60,8 @@ class EventLog:
     def observe(self, event: Event) -> None:
         """Write one event, unless its session has had its share."""
         if not isinstance(event, Incident):
+            if not self._logger.isEnabledFor(logging.DEBUG):
+                return  # cleaning names for nobody is most of what a request would cost here
             self._logger.debug(
                 "Tool Call Guard: attempt %d of %s to %s (%s): %s%s",
                 event.attempt,

@@ -84,8 +84,11 @@ class RequestStage:
             if repair.changes:
                 payload["messages"] = repair.messages
                 self.tell_repaired(repair.changes, call)
-        elif clean_up_fails(cast("list[object]", messages)):
-            self._found(find_violations(messages), call)
+            return
+        violations = find_violations(messages)
+        # It fails on no list that pairs, and to look at each message takes its time.
+        if violations and clean_up_fails(cast("list[object]", messages)):
+            self._found(violations, call)
 
     def _found(self, violations: Sequence[Violation], call: Call) -> None:
         if self._stands_aside:
