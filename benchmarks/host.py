@@ -7,6 +7,7 @@ nobody's. The guard is put on as the plugin puts it on, with everything that lis
 from __future__ import annotations
 
 import contextlib
+import cProfile
 import json
 import shutil
 import subprocess
@@ -14,6 +15,7 @@ import sys
 import tempfile
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -108,31 +110,50 @@ async def guarded(root: Path) -> AsyncIterator[None]:
 
 
 async def with_and_without(
-    root: Path, turn: Turn, rounds: int, prepare: Turn | None = None
+    root: Path, turn: Turn, rounds: int, *, prepare: Turn | None = None
 ) -> Times:
-    """Time one turn with the guard and one without it in every round."""
-    found: dict[str, list[float]] = {"with": [], "without": []}
+    """Time a turn with the guard, one without it, and another one without it, in every round.
 
-    async def once() -> float:
-        if prepare is not None:
-            await prepare()
-        start = time.process_time()
-        await turn()
-        return time.process_time() - start
+    The third is the control: how far two equal sides come out apart.
 
-    async def once_guarded() -> float:
-        async with guarded(root):
-            return await once()
-
-    for _ in range(3):  # what is done once is done now
-        await once()
-        await once_guarded()
+    Args:
+        root: AstrBot's root.
+        turn: What is timed.
+        rounds: How many rounds there are.
+        prepare: Goes before each turn and is not timed.
+    """
+    guards = {
+        "without": contextlib.nullcontext,
+        "with": partial(guarded, root),
+        "again": contextlib.nullcontext,
+    }
+    found: dict[str, list[float]] = {side: [] for side in guards}
+    sides = list(guards)
     settle()
-    for number in range(rounds):
-        if number % 2:
-            found["with"].append(await once_guarded())
-            found["without"].append(await once())
-        else:
-            found["without"].append(await once())
-            found["with"].append(await once_guarded())
+    for number in range(-1, rounds):
+        shift = number % len(sides)
+        for side in sides[shift:] + sides[:shift]:
+            async with guards[side]():
+                seconds = await _seconds(turn, prepare)
+            if number >= 0:  # what is done once was done in the round before
+                found[side].append(seconds)
     return Times(found)
+
+
+async def calls_of(turn: Turn, prepare: Turn, turns: int) -> float:
+    """Return how many functions a turn calls, which is the same on any machine."""
+    profile = cProfile.Profile()
+    for _ in range(turns):
+        await prepare()
+        profile.enable()
+        await turn()
+        profile.disable()
+    return sum(each.callcount for each in profile.getstats()) / turns
+
+
+async def _seconds(turn: Turn, prepare: Turn | None) -> float:
+    if prepare is not None:
+        await prepare()
+    start = time.process_time()
+    await turn()
+    return time.process_time() - start

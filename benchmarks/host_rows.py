@@ -12,12 +12,13 @@ from pathlib import Path
 from typing import Any
 
 from . import damage, workloads
-from .host import astrbot_root, model_server, started_bot, with_and_without
+from .host import astrbot_root, calls_of, guarded, model_server, started_bot, with_and_without
 from .rows import Row
 from .workloads import Message
 
-STREAM_ROUNDS = 31
-TURN_ROUNDS = 151
+STREAM_ROUNDS = 25
+TURN_ROUNDS = 101
+COUNTED_TURNS = 8
 TOOL_CALL: Message = {
     "index": 0,
     "id": "call_turn",
@@ -45,12 +46,13 @@ async def measure(root: Path, calls: str, text: str, turns: str, streamed_turns:
     """Measure streams and whole turns."""
     alone = "AstrBot without the guard"
     async with started_bot(turns) as bot:
+        whole = "an agent turn with a tool call, 200 messages"
         return [
             await stream_row(root, calls, "a 1,000-fragment tool-call stream", alone, goal=0.5),
             await stream_row(root, text, "a 1,000-fragment text stream", alone, goal=1.05),
-            await turn_row(root, bot, turns, "an agent turn with a tool call, 200 messages", alone),
-            await turn_row(
-                root, bot, streamed_turns, "the same turn, streamed", alone, streaming=True
+            *await turn_rows(root, bot, turns, whole, alone),
+            *await turn_rows(
+                root, bot, streamed_turns, "the same, streamed", alone, streaming=True
             ),
         ]
 
@@ -71,9 +73,9 @@ async def stream_row(root: Path, url: str, what: str, against: str, *, goal: flo
     return Row.of(what, against, times.ratio("with", "without"), goal=goal, slack=1.15)
 
 
-async def turn_row(
+async def turn_rows(
     root: Path, bot: Any, url: str, what: str, against: str, *, streaming: bool = False
-) -> Row:
+) -> list[Row]:
     """Measure a message from its way into the pipeline to the end of its turn."""
     bot.provider().client.base_url = url
     history = workloads.healthy(200)[1:]  # AstrBot stores none of the first system message
@@ -88,8 +90,15 @@ async def turn_row(
         if said.texts != [ANSWER] or len(said.invocations) != 1:
             raise AssertionError("the turn did not go as it should")
 
-    times = await with_and_without(root, turn, TURN_ROUNDS, prepare)
-    return Row.of(what, against, times.ratio("with", "without"), goal=1.02, slack=1.08)
+    times = await with_and_without(root, turn, TURN_ROUNDS, prepare=prepare)
+    without = await calls_of(turn, prepare, COUNTED_TURNS)
+    async with guarded(root):
+        calls = await calls_of(turn, prepare, COUNTED_TURNS) / without
+    return [
+        Row.of(what, against, times.undisturbed("with", "without"), goal=1.02, slack=1.08),
+        Row.of(f"{what}: functions called", against, (calls, calls, calls), goal=1.02, slack=1.01),
+        Row.of(f"{what}: the control", against, times.undisturbed("again", "without")),
+    ]
 
 
 def make_provider(url: str) -> Any:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import weakref
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from typing import Any
 
@@ -116,4 +116,7 @@ def within(run: Run | None) -> Iterator[None]:
     try:
         yield
     finally:
-        _current.reset(token)
+        # A step that was given up is ended by the garbage collector, in whatever
+        # context that works; there the run was never the current one.
+        with suppress(ValueError):
+            _current.reset(token)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import gc
 import weakref
 from collections.abc import AsyncGenerator
@@ -164,6 +165,14 @@ async def test_nested_runs_keep_apart() -> None:
     above = relay(delegating(), partial(within, run_of(outer)), unexpected)
     assert await anext(above) == ["outer", "inner", "outer"]
     await above.aclose()
+
+
+async def test_a_step_that_was_given_up_may_end_in_any_context() -> None:
+    runner = Runner("alice")
+    step = within(run_of(runner))
+    contextvars.copy_context().run(step.__enter__)
+    assert step.__exit__(None, None, None) is not True
+    assert current_run() is None
 
 
 def test_a_runner_has_one_run_and_neither_keeps_the_other() -> None:
