@@ -15,6 +15,7 @@ from typing import Any
 
 from astrbot import logger
 from astrbot.api.event import AstrMessageEvent, filter
+from astrbot.api.provider import ProviderRequest
 from astrbot.api.star import Context, Star
 from astrbot.core.star.filter.command import GreedyStr
 from astrbot.core.utils.astrbot_path import get_astrbot_plugin_data_path
@@ -95,6 +96,12 @@ class ToolCallGuard(Star):
             seams=guard.status,
             versions=partial(console.versions, self.context, self.name),
         )
+
+    @filter.on_llm_request()
+    async def look_at_the_seams(self, event: AstrMessageEvent, request: ProviderRequest) -> None:
+        """Put back what another plugin took off; this one hook still comes when all is gone."""
+        if self.guard is not None:
+            self.guard.check()
 
     # --- the commands, as AstrBot knows them; their docstrings show in its WebUI ---------
 

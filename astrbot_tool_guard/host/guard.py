@@ -106,9 +106,14 @@ class Guard:
         if _installed is self:
             _installed = None
 
+    def check(self) -> None:
+        """Put back what another plugin silently took off; cheap enough for every run."""
+        with self._faults.contained("seams"):
+            self._seams.check()
+
     def status(self) -> tuple[SeamStatus, ...]:
         """Return what became of each seam, and of the request stage where it stands aside."""
-        self._seams.check()
+        self.check()
         seams = self._seams.status()
         if self._stands_aside:
             return (*seams, SeamStatus("request stage", attached=False, problem="stands_aside"))

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from tests.host.lists import HALF_ANSWERED
-from tests.host.wrapping import SEAMS, on_seams, wrappers_on
-from tests.support.bot import Bot
+from tests.host.wrapping import SEAMS, on_seams, owner_of, wrappers_on
+from tests.support.bot import ADMIN, Bot
 from tools.package import NAME, build
 
 BARE = on_seams()
@@ -61,6 +61,22 @@ async def test_reloads_leave_one_set_of_wrappers(bot: Bot, plugin: str) -> None:
         assert success, error
         assert wrapper_counts() == {1}
     assert await blocks(bot, "reloaded")
+
+
+@pytest.mark.parametrize("streaming", [False, True], ids=["complete", "stream"])
+async def test_when_every_wrapper_was_taken_off_the_next_run_puts_them_back(
+    bot: Bot, plugin: str, streaming: bool
+) -> None:
+    for seam in SEAMS:
+        owner, attribute = owner_of(seam)
+        setattr(owner, attribute, BARE[seam.name])
+    session = f"robbed-{streaming}"
+    await bot.set_history(session, HALF_ANSWERED)
+    turn = await bot.say("Hello?", session=session, streaming=streaming)
+    assert turn.requests == []
+    assert wrapper_counts() == {1}
+    answer = (await bot.say("/toolguard status", session=session, sender=ADMIN)).text
+    assert "put back" in answer
 
 
 async def test_disabled_there_are_none_and_enabled_there_is_one_set(bot: Bot, plugin: str) -> None:
