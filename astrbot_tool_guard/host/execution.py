@@ -18,6 +18,7 @@ from contextlib import contextmanager, nullcontext
 from functools import partial
 from typing import Any
 
+import wrapt
 from mcp.types import CallToolResult, TextContent
 
 from ..core.matching import NEUTRAL_RESULT
@@ -50,14 +51,16 @@ class ExecutionStage:
         ours: GuardedExecutor | None = None
         with self._faults.contained("executor"):
             executor = runner.tool_executor
-            if not isinstance(executor, GuardedExecutor):  # a run inside itself
+            if not _at_work(executor):  # a run inside itself has one already
                 runner.tool_executor = ours = GuardedExecutor(executor, run, self._faults)
         try:
             with within(run):
                 yield
         finally:
-            if ours is not None and runner.tool_executor is ours:
-                runner.tool_executor = ours.inner
+            if ours is not None:
+                ours.retire()
+                if runner.tool_executor is ours:
+                    runner.tool_executor = ours.__wrapped__
 
     def tools(
         self, wrapped: Any, runner: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
@@ -129,8 +132,11 @@ class Handling:
         return [*(_joined(call_id, own) for call_id, own in found.items()), *foreign]
 
 
-class GuardedExecutor:
-    """Stands in the place of a runner's tool executor.
+class GuardedExecutor(wrapt.ObjectProxy):
+    """Stands in the place of a runner's tool executor, and looks like it.
+
+    Another plugin may ask whether its own executor is in place already, by its class
+    or by what it wrote on it, and must not put it on a second time because of ours.
 
     Args:
         inner: The runner's own.
@@ -139,24 +145,33 @@ class GuardedExecutor:
     """
 
     def __init__(self, inner: Any, run: Run, faults: Faults) -> None:
-        self.inner = inner
-        self._run = run
-        self._faults = faults
-        self._guarded = guarded(self._execute, faults.teller("tool call"))
+        super().__init__(inner)
+        self._self_run = run
+        self._self_faults = faults
+        self._self_guarded = guarded(self._execute, faults.teller("tool call"))
+        self._self_retired = False
 
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.inner, name)
+    @property
+    def retired(self) -> bool:
+        """Whether it does no more than pass on."""
+        return self._self_retired
+
+    def retire(self) -> None:
+        """Only pass on from now on: another plugin may keep it."""
+        self._self_retired = True
 
     def execute(self, /, *args: Any, **kwargs: Any) -> Any:
         """Run the tool, or answer for it where its call is invalid."""
-        return self._guarded(self.inner.execute, self.inner, args, kwargs)
+        if self._self_retired:
+            return self.__wrapped__.execute(*args, **kwargs)
+        return self._self_guarded(self.__wrapped__.execute, self.__wrapped__, args, kwargs)
 
     def _execute(
         self, execute: Any, _inner: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Any:
         call: ToolCall | None = None
         refused = False
-        with self._faults.contained("tool call"):
+        with self._self_faults.contained("tool call"):
             tool = kwargs.get("tool", args[0] if args else None)
             call = self._call(str(getattr(tool, "name", "")))
             if call is not None and not call.valid:
@@ -164,7 +179,7 @@ class GuardedExecutor:
                 refused = not _rewritten(call, tool, given)
         if refused and call is not None:
             text = _UNWORDED
-            with self._faults.contained("tool call"):
+            with self._self_faults.contained("tool call"):
                 problems = [(problem.path, problem.detail) for problem in call.problems]
                 text = invalid_arguments_result(call.name, problems)
             return _refusal(text)
@@ -173,11 +188,11 @@ class GuardedExecutor:
         if call is None or not isinstance(results, AsyncGenerator):
             return results
         count = _Count()
-        told = self._faults.teller("tool call")
+        told = self._self_faults.teller("tool call")
         return relay(results, nullcontext, told, item=count.see, ended=count.if_none)
 
     def _call(self, tool: str) -> ToolCall | None:
-        run = self._run
+        run = self._self_run
         turn = run.turns[tool]
         run.turns[tool] += 1
         if isinstance(run.handling, Handling):
@@ -185,6 +200,10 @@ class GuardedExecutor:
         # The wrapper that knows the id is gone: the calls of a tool are run in order.
         named = [call for call in run.answer if call.name == tool]
         return named[turn] if turn < len(named) else None
+
+
+def _at_work(executor: Any) -> bool:
+    return type(executor) is GuardedExecutor and not executor.retired
 
 
 @contextmanager

@@ -16,6 +16,15 @@ from astrbot_tool_guard.host import seams as engine
 from astrbot_tool_guard.host.seams import Seam, SeamError, Seams, SeamStatus
 
 LOGGER = logging.getLogger("seams under test")
+
+
+@pytest.fixture(autouse=True)
+def only_our_lines(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
+    """What an earlier test left behind may log at any time."""
+    with caplog.filtering(logging.Filter(LOGGER.name)):
+        yield
+
+
 HOST = "host_of_the_seam_tests"
 
 

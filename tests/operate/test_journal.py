@@ -10,7 +10,7 @@ import sqlite3
 import subprocess
 import sys
 import textwrap
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, closing
 from pathlib import Path
 
@@ -27,6 +27,14 @@ NOW = 1_000_000.0
 DAY = 86_400.0
 SESSION = "qq:FriendMessage:1"
 PROJECT = Path(__file__).parents[2]
+LOGGER = logging.getLogger("test-journal")
+
+
+@pytest.fixture(autouse=True)
+def only_our_lines(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
+    """What an earlier test left behind may log at any time."""
+    with caplog.filtering(logging.Filter(LOGGER.name)):
+        yield
 
 
 @pytest.fixture
@@ -39,7 +47,7 @@ async def opened(path: Path, *, now: float = NOW, **settings: object) -> AsyncIt
     journal = Journal(
         path,
         JournalSettings(**settings),  # pyright: ignore[reportArgumentType]
-        logging.getLogger("test-journal"),
+        LOGGER,
         clock=lambda: now,
         busy_seconds=0,
     )
@@ -183,7 +191,7 @@ async def test_events_are_written_without_anybody_asking(path):
 
 
 async def test_a_hundred_sessions_at_once_lose_nothing_and_mix_nothing(path):
-    bus = EventBus(logging.getLogger("test-journal"))
+    bus = EventBus(LOGGER)
     async with opened(path) as journal:
         bus.subscribe(journal.observe)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterator
 from typing import get_args
 
 import pytest
@@ -59,9 +60,11 @@ def clock() -> Clock:
 
 
 @pytest.fixture
-def log(caplog: pytest.LogCaptureFixture, clock: Clock) -> EventLog:
+def log(caplog: pytest.LogCaptureFixture, clock: Clock) -> Iterator[EventLog]:
     caplog.set_level(logging.INFO, "test-events")
-    return EventLog(logging.getLogger("test-events"), clock=clock)
+    # What an earlier test left behind may log at any time.
+    with caplog.filtering(logging.Filter("test-events")):
+        yield EventLog(logging.getLogger("test-events"), clock=clock)
 
 
 @pytest.mark.parametrize(
