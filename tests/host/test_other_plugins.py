@@ -7,6 +7,7 @@ still works, and when everybody has gone nothing is left of us.
 
 from __future__ import annotations
 
+import asyncio
 import functools
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -16,13 +17,15 @@ import pytest
 import wrapt
 
 from astrbot_tool_guard.core.errors import ToolMessageProtocolError
+from astrbot_tool_guard.events import AttemptRecord, Event
 from astrbot_tool_guard.host import seams
 from astrbot_tool_guard.host.guard import Guard, install
 from astrbot_tool_guard.host.seams import Seam
 from tests.host.lists import HALF_ANSWERED
 from tests.host.test_request_turns import is_blocked
+from tests.host.test_response_turns import BROKEN
 from tests.host.wrapping import SEAMS, on_seams, owner_of, wrappers_on
-from tests.support.answers import call, calls, say
+from tests.support.answers import Gate, Held, call, calls, say
 from tests.support.bot import Bot
 
 BARE = on_seams()
@@ -264,6 +267,74 @@ async def test_a_provider_loop_of_another_plugins_own_sends_nothing_either(
         turn = await bot.say("Hello?", session="own-loop")
     assert turn.requests == []
     assert is_blocked(turn) if puts_back else "Nobody answers." in turn.text
+
+
+RELOADS = {
+    "ours": ("-ours", "ours"),
+    "theirs": ("-theirs", "theirs"),
+    "one in the other": ("-ours", "-theirs", "theirs", "ours"),
+    "crosswise": ("-theirs", "-ours", "theirs", "ours"),
+}
+
+
+@pytest.mark.parametrize("streaming", [False, True], ids=["complete", "stream"])
+@pytest.mark.parametrize("first", ["ours", "theirs"])
+@pytest.mark.parametrize("style", STYLES)
+@pytest.mark.parametrize("reload", RELOADS)
+async def test_reloads_while_a_turn_runs_leave_one_guard(
+    bot: Bot, reload: str, style: str, first: str, streaming: bool
+) -> None:
+    session = f"mid-{reload}-{style}-{first}-{streaming}"
+    theirs = [Theirs(seam) for seam in SEAMS]
+    guard: Guard | None = None
+    attempts: list[AttemptRecord] = []
+
+    def note(event: Event) -> None:
+        if isinstance(event, AttemptRecord):
+            attempts.append(event)
+
+    def move(what: str) -> None:
+        nonlocal guard
+        match what:
+            case "ours":
+                guard = install()
+                guard.subscribe(note)
+            case "theirs":
+                for each in theirs:
+                    STYLES[style](each)
+            case "-theirs":
+                for each in reversed(theirs):
+                    each.remove()
+            case _:
+                assert guard is not None
+                guard.uninstall()
+
+    for what in ("ours", "theirs") if first == "ours" else ("theirs", "ours"):
+        move(what)
+    gate = Gate()
+    bot.server.script(Held(calls(call("get_time", {}, id="a")), gate, 1), say("Noon."))
+    turn = asyncio.create_task(bot.say("The time?", session=session, streaming=streaming))
+    await gate.reached.wait()
+    for what in RELOADS[reload]:
+        move(what)
+    gate.release.set()
+    done = await turn
+    assert done.texts[-1:] == ["Noon."]
+    assert len(done.requests) == 2
+    assert len(done.invocations) == 1
+
+    # The next turn is guarded once, whoever lies where now; what is off says so.
+    assert guard is not None
+    guard.check()
+    attempts.clear()
+    bot.server.script(
+        calls(call("get_weather", BROKEN, id="b"), call("get_time", {}, id="c")), say("Done.")
+    )
+    done = await bot.say("Weather?", session=session)
+    assert [run.tool for run in done.invocations] == ["get_time"]
+    assert [attempt.outcome for attempt in attempts] == ["accepted_degraded", "accepted"]
+    assert await blocks(bot, f"{session}-broken")
+    assert all(status.attached for status in guard.status())
 
 
 class OneByOne:
