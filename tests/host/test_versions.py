@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import wrapt
 
 import astrbot_tool_guard
 from astrbot_tool_guard import protocol
@@ -226,6 +227,7 @@ async def test_an_older_wrapt_in_the_process_stops_the_start_with_a_clear_word(
     assert name == NAME
     old = types.ModuleType("wrapt")
     old.__version__, old.__version_info__ = "1.17.3", ("1", "17", "3")  # type: ignore[attr-defined]
+    old.ObjectProxy = wrapt.ObjectProxy  # type: ignore[attr-defined]  # every wrapt has that
     with monkeypatch.context() as patch:
         patch.setitem(sys.modules, "wrapt", old)  # without all that came later
         loaded, error = await bot.reload(name)
