@@ -47,7 +47,10 @@ def join(pieces: Sequence[str]) -> str:
     are tried in this order, and only where plain joining is beyond repair.
     """
     text = jsontext.mend_surrogates("".join(pieces))
-    if len(text) > MAX_ARGUMENT_CHARS or _sound(text):
+    if len(text) > MAX_ARGUMENT_CHARS:
+        # No document begins with its own beginning twice, so this harms none.
+        return pieces[-1] if len(pieces) > 2 and _cumulative(pieces) else text
+    if _sound(text):
         return text
     boundaries = list(accumulate(map(len, pieces)))
     found = jsontext.documents(text, boundaries) if boundaries[-1] == len(text) else None

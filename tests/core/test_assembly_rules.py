@@ -355,6 +355,16 @@ def test_more_calls_than_the_limit_are_refused_as_a_whole() -> None:
     assert "too_many_calls" in [each.reason for each in answer.dropped]
 
 
+def test_a_cumulative_stream_is_as_long_as_its_last_piece(monkeypatch: pytest.MonkeyPatch) -> None:
+    text = '{"city": "Oslo"}'
+    monkeypatch.setattr("astrbot_tool_guard.core.arguments.MAX_ARGUMENT_CHARS", len(text) + 4)
+    pieces = [text[:end] for end in (1, 5, 9, 13, len(text))]
+    (call,) = stream(piece(pieces[0], name="get", id="x"), *map(piece, pieces[1:])).calls
+    assert call.arguments == {"city": "Oslo"}
+    (call,) = stream(piece(text * 2, name="get", id="x"), piece(text), piece(text)).calls
+    assert [problem.kind for problem in call.problems] == ["too_large"]
+
+
 def test_argument_text_beyond_the_limit_is_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("astrbot_tool_guard.core.assembly.MAX_ANSWER_CHARS", 10)
     answer = stream(piece('{"a": "', name="get", id="x"), piece("x" * 100), piece('"}'))
