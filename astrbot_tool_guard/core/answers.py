@@ -13,7 +13,6 @@ from . import arguments, jsontext
 from .arguments import Checked
 from .assembly import MAX_ANSWER_CHARS, CallAssembler
 from .entries import (
-    ENTRY_KEYS,
     MAX_CALLS,
     Raw,
     argument_piece,
@@ -21,6 +20,7 @@ from .entries import (
     read_entry,
     read_id,
     read_index,
+    unknown_keys,
 )
 from .ids import ordinal_id
 from .model import Assembly, DroppedCall, Problem, ToolCall, Validation
@@ -135,8 +135,7 @@ def read_entries(entries: object, declared: Iterable[str]) -> tuple[list[Raw], l
         if not isinstance(name, str) or not is_name(name, names):
             dropped.append(DroppedCall("nameless", given, text))
             continue
-        extras = {key: each for key, each in read.items() if key not in ENTRY_KEYS}
-        raws.append(Raw(name, given, text, extras))
+        raws.append(Raw(name, given, text, unknown_keys(read)))
     return raws, dropped
 
 

@@ -8,13 +8,12 @@ never joined to themselves. What a call's pieces stand for is decided in
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 from . import arguments, jsontext
 from .entries import (
-    ENTRY_KEYS,
     MAX_CALLS,
     MAX_NAME_CHARS,
     Raw,
@@ -23,6 +22,7 @@ from .entries import (
     read_entry,
     read_id,
     read_index,
+    unknown_keys,
 )
 from .jsontext import Balance, JsonTextError
 from .model import DroppedCall
@@ -143,10 +143,7 @@ class CallAssembler:
         if name:
             call.name = self._merged(call.name, name)
         self._append(call, argument_piece(function.get("arguments")))
-        for key, value in read.items():
-            room = key in call.extras or len(call.extras) < MAX_IDS
-            if room and key not in ENTRY_KEYS and value is not None:
-                call.extras[key] = value
+        _adopt(call.extras, unknown_keys(read))
 
     def _grant(self) -> None:
         """Say where bare pieces go, and how many characters may come before the next count."""
@@ -283,7 +280,18 @@ class CallAssembler:
         call.folded = base
         base.oversized = base.oversized or call.oversized
         base.id = base.id or call.id
-        base.extras.update(call.extras)
+        _adopt(base.extras, call.extras)
+
+
+def _adopt(extras: dict[str, Any], more: Mapping[str, Any]) -> None:
+    """Take over unknown keys; a repeated one replaces, and null never does."""
+    for key, value in more.items():
+        if value is None or (key not in extras and len(extras) >= MAX_IDS):
+            continue
+        if key == "function":
+            _adopt(extras.setdefault(key, {}), value)
+        else:
+            extras[key] = value
 
 
 def _text(call: _Call) -> str | None:

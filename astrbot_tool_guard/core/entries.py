@@ -26,6 +26,9 @@ MAX_ID_CHARS: Final = 256 * 1024
 ENTRY_KEYS: Final = frozenset({"index", "id", "type", "function"})
 """The known keys of an entry; every other one travels with the call."""
 
+FUNCTION_KEYS: Final = frozenset({"name", "arguments", "function"})
+"""The known keys of its `function`, and the one that would be one level more."""
+
 
 @dataclass(frozen=True, slots=True)
 class Raw:
@@ -35,7 +38,7 @@ class Raw:
         name: Its name, `""` for a nameless call.
         id: Its usable id, or `None`.
         text: Its argument text, `None` where none came.
-        extras: Its unknown keys.
+        extras: Its unknown keys, as `unknown_keys` returns them.
         oversized: Whether argument text was given up for its size.
     """
 
@@ -54,6 +57,15 @@ def read_entry(entry: object) -> Mapping[str, Any] | None:
         except JsonTextError:
             return None
     return entry if is_object(entry) else None
+
+
+def unknown_keys(entry: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what travels with a call; under `function` what stood inside of that."""
+    found = {key: value for key, value in entry.items() if key not in ENTRY_KEYS}
+    function = entry.get("function")
+    if is_object(function) and (inside := function.keys() - FUNCTION_KEYS):
+        found["function"] = {key: value for key, value in function.items() if key in inside}
+    return found
 
 
 def is_name(name: str, declared: frozenset[str]) -> bool:

@@ -158,7 +158,8 @@ class ToolCall:
         missing: Top-level required names that `arguments` lacks.
         problems: Why the call must not run; empty for a valid call.
         unchecked: What of the schema was not checked, and why.
-        extras: Unknown keys of the call, as they came.
+        extras: Unknown keys of the call, as they came; under `function` those that
+            stood inside of that.
     """
 
     name: str

@@ -123,14 +123,7 @@ def call_chunks(
     for delta in before:
         yield _chunk(last, delta, None, None)
     for index, call in enumerate(calls):
-        entry = {
-            **call.extras,
-            "index": index,
-            "id": call.id,
-            "type": "function",
-            "function": {"name": call.name, "arguments": argument_text(call)},
-        }
-        yield _chunk(last, {"tool_calls": [entry]}, None, None)
+        yield _chunk(last, {"tool_calls": [{"index": index, **_entry(call)}]}, None, None)
     yield _chunk(last, {}, finish_reason, usage)
 
 
@@ -225,11 +218,17 @@ def _is_well_formed(entry: Any, call: ToolCall) -> bool:
 
 
 def _message_call(call: ToolCall) -> ChatCompletionMessageFunctionToolCall:
-    return ChatCompletionMessageFunctionToolCall.construct(
-        **{
-            **call.extras,
-            "id": call.id,
-            "type": "function",
-            "function": {"name": call.name, "arguments": argument_text(call)},
-        }
-    )
+    return ChatCompletionMessageFunctionToolCall.construct(**_entry(call))
+
+
+def _entry(call: ToolCall) -> dict[str, Any]:
+    return {
+        **call.extras,
+        "id": call.id,
+        "type": "function",
+        "function": {
+            **call.extras.get("function", {}),
+            "name": call.name,
+            "arguments": argument_text(call),
+        },
+    }

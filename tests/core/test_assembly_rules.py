@@ -251,6 +251,25 @@ def test_unknown_keys_travel_with_the_call_and_null_never_replaces() -> None:
     assert answer.to_dict()["calls"][0]["extra_content"] == {"sig": "two"}
 
 
+def test_unknown_keys_inside_of_function_travel_there() -> None:
+    def entry(**inside: Any) -> dict[str, Any]:
+        return {"index": 0, "id": "x", "function": inside}
+
+    answer = stream(
+        entry(name="get", arguments=A, sig="one", function="left out"),
+        entry(arguments="", sig=None, more={"a": 1}),
+        entry(sig="two"),
+        *(entry(**{f"key{number}": number}) for number in range(MAX_IDS * 2)),
+    )
+    inside = answer.calls[0].extras["function"]
+    assert (inside["sig"], inside["more"]) == ("two", {"a": 1})
+    assert "function" not in inside
+    assert len(inside) == MAX_IDS
+    message = {"tool_calls": [entry(name="get", arguments=A, sig="one")]}
+    whole = assemble(completion={"choices": [{"message": message}]})
+    assert whole.calls[0].extras == {"function": {"sig": "one"}}
+
+
 def test_unknown_keys_never_replace_those_of_the_contract() -> None:
     call = stream(piece(A, name="get", id="x", valid=False, problems="x")).to_dict()["calls"][0]
     assert (call["valid"], call["problems"]) == (True, [])
