@@ -70,11 +70,12 @@ def _mend_calls(fields: JsonObject, index: int, changes: list[Change]) -> JsonOb
         return {**fields, "tool_calls": [value]}
     else:
         detail = "it was no list and no call"
-    changes.append(Change("tool_calls_removed", index, detail))
     rest = {key: value for key, value in fields.items() if key != "tool_calls"}
     if rest.get("content") is None:
         # Without calls a message must have content, and AstrBot refuses to load one that has none.
         rest["content"] = ""
+        detail += "; the message had no content and got an empty text"
+    changes.append(Change("tool_calls_removed", index, detail))
     return rest
 
 

@@ -479,6 +479,14 @@ class TestChanges:
             ("call_id_adopted", 8, "call 0 took the id of its result"),
         ]
 
+    def test_an_empty_text_that_had_to_be_added_is_reported(self) -> None:
+        repair = repair_messages([{"role": "assistant", "content": None, "tool_calls": 7}])
+
+        assert repair.messages == [{"role": "assistant", "content": ""}]
+        assert [change.detail for change in repair.changes] == [
+            "it was no list and no call; the message had no content and got an empty text"
+        ]
+
     def test_moving_and_relabelling_are_reported_apart(self) -> None:
         repair = repair_messages([declares("a"), user("hi"), result(" a ")])
 
