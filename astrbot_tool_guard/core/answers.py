@@ -24,7 +24,7 @@ from .entries import (
 )
 from .ids import ordinal_id
 from .model import Assembly, DroppedCall, Problem, ToolCall, Validation
-from .plain import is_list, is_object
+from .plain import is_list, is_object, plain
 from .schema import ToolSchema, declared_tools
 
 CUT_OFF: Final = frozenset({"length", "content_filter"})
@@ -46,8 +46,10 @@ def assemble(
     """Read an answer and check its tool calls.
 
     Args:
-        chunks: The `chat.completion.chunk` objects of a streamed answer.
-        completion: A complete `chat.completion` object; one of the two is given.
+        chunks: The `chat.completion.chunk` objects of a streamed answer, as JSON
+            data or as models of the SDK.
+        completion: A complete `chat.completion` object, likewise; one of the two
+            is given.
         tools: The `tools` of the request.
         validation: How much is checked (`structural`, `strict`, `off`).
         normalize: Whether loss-free readings of arguments are accepted.
@@ -63,8 +65,8 @@ def assemble(
         raise ValueError(f"validation is one of {', '.join(get_args(Validation))}")
     declared = declared_tools(tools)
     if chunks is not None:
-        return _from_chunks(chunks, declared, validation, normalize, new_id)
-    return _from_completion(completion, declared, validation, normalize, new_id)
+        return _from_chunks(map(plain, chunks), declared, validation, normalize, new_id)
+    return _from_completion(plain(completion), declared, validation, normalize, new_id)
 
 
 def check_calls(

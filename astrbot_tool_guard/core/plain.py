@@ -14,6 +14,17 @@ def is_object(value: object) -> TypeGuard[dict[str, Any]]:
     return isinstance(value, dict)
 
 
+def plain(value: object) -> object:
+    """Return an SDK's model as the JSON data it stands for, and anything else as it is."""
+    dump = getattr(value, "model_dump", None)
+    if not callable(dump):
+        return value
+    try:
+        return dump(warnings=False)
+    except Exception:  # then it is as unreadable as any other odd value
+        return value
+
+
 def is_list(value: object) -> TypeGuard[list[Any]]:
     """Whether `value` is a JSON array."""
     return isinstance(value, list)

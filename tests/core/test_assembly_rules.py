@@ -251,6 +251,38 @@ def test_unknown_keys_travel_with_the_call_and_null_never_replaces() -> None:
     assert answer.to_dict()["calls"][0]["extra_content"] == {"sig": "two"}
 
 
+def test_models_of_the_sdk_are_read_as_the_data_they_stand_for() -> None:
+    from openai.types.chat import ChatCompletion, ChatCompletionChunk
+
+    delta = {"tool_calls": [piece(A, name="get", id="x", extra_content={"sig": "one"})]}
+    choice = {"index": 0, "delta": delta, "finish_reason": "tool_calls"}
+    common = {"id": "c", "created": 0, "model": "m"}
+    streamed = {**common, "object": "chat.completion.chunk", "choices": [choice]}
+    chunk = ChatCompletionChunk.model_validate(streamed)
+    assert assemble(chunks=[chunk]) == assemble(chunks=[streamed])
+    message = {"role": "assistant", "content": None, **delta}
+    choice = {"index": 0, "message": message, "finish_reason": "tool_calls", "logprobs": None}
+    message["tool_calls"] = [
+        {"id": "x", "type": "function", "function": {"name": "get", "arguments": A}}
+    ]
+    complete = {**common, "object": "chat.completion", "choices": [choice]}
+    whole = ChatCompletion.model_validate(complete)
+    assert assemble(completion=whole) == assemble(completion=complete)
+    assert [call.name for call in assemble(completion=whole).calls] == ["get"]
+
+
+class Unreadable:
+    """A model that cannot be written down."""
+
+    def model_dump(self, **_: Any) -> Any:
+        """Fail."""
+        raise ValueError("no")
+
+
+def test_a_model_that_cannot_be_dumped_is_an_odd_chunk() -> None:
+    assert assemble(chunks=[Unreadable()]) == assemble(chunks=[5])
+
+
 def test_unknown_keys_inside_of_function_travel_there() -> None:
     def entry(**inside: Any) -> dict[str, Any]:
         return {"index": 0, "id": "x", "function": inside}
