@@ -79,10 +79,18 @@ def answer(request: Request) -> Answer:
 
 async def storm(bot: Bot, sessions: int, seconds: float) -> Report:
     """Have one turn of each session, again and again until `seconds` are over."""
+    gc.collect()
+    gc.freeze()  # what was there before is nobody's fault, and is not looked at
+    try:
+        return await _storm(bot, sessions, seconds)
+    finally:
+        gc.unfreeze()
+
+
+async def _storm(bot: Bot, sessions: int, seconds: float) -> Report:
     report = Report()
     bot.server.fallback = answer
     before = Counter(task.get_coro().__qualname__ for task in asyncio.all_tasks())  # type: ignore[union-attr]
-    not_of_this_storm = {id(each): each for each in await _ours()}
     deadline = time.monotonic() + seconds
     gate = asyncio.Semaphore(AT_ONCE)
     while True:
@@ -101,24 +109,17 @@ async def storm(bot: Bot, sessions: int, seconds: float) -> Report:
         report.wrong[f"task left: {name}"] += leaked[name]
     bot.log.lines.clear()
     bot.neighbour.reset()
-    report.left.update(
-        type(each).__name__ for each in await _ours() if id(each) not in not_of_this_storm
-    )
-    return report
-
-
-async def _ours() -> list[Any]:
-    """Return the objects of ours that are still held by somebody."""
     for _ in range(GENERATORS_DEEP):
         # A generator that was given up is closed by the event loop, and only then
         # is the one inside of it given up.
         gc.collect()
         await asyncio.sleep(0)
-    return [
-        each
+    report.left.update(
+        type(each).__name__
         for each in gc.get_objects()
         if type(each).__name__ in OURS and type(each).__module__.startswith("astrbot_tool_guard")
-    ]
+    )
+    return report
 
 
 async def _turn(bot: Bot, number: int, gate: asyncio.Semaphore, report: Report) -> None:
