@@ -58,9 +58,9 @@ class ExecutionStage:
                 yield
         finally:
             if ours is not None:
-                ours.retire()
                 if runner.tool_executor is ours:
                     runner.tool_executor = ours.__wrapped__
+                ours.retire()
 
     def tools(
         self, wrapped: Any, runner: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
