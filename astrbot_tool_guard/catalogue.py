@@ -88,13 +88,13 @@ OUTCOMES: Mapping[str, Text] = {
     "not_run": Text("没有执行", "not run"),
     "id_generated": Text("补上了 id", "an id was supplied"),
     "dropped": Text("丢弃", "dropped"),
-    "unguarded": Text("未经守卫，照常进行", "went on unguarded"),
+    "unguarded": Text("未经守卫处理，照常进行", "went on unguarded"),
 }
 
 BLOCKED = Text(
     "请求没有发给模型：其中的工具调用和结果对不上（{problem}）。"
     "管理员可以发送 {prefix}{command} explain 查看原因，"
-    "或发送 {prefix}{command} doctor 检查并修复会话。",
+    "或发送 {prefix}{command} doctor 检查并修复对话。",
     "Nothing was sent to the model, because the tool calls and results in the request "
     "do not pair ({problem}). An administrator can type {prefix}{command} explain to see why, "
     "or {prefix}{command} doctor to check the conversation and mend it.",
@@ -102,7 +102,7 @@ BLOCKED = Text(
 AND_MORE = Text("，另有 {count} 处", ", and {count} more")
 
 SUBCOMMANDS: Mapping[str, Text] = {
-    "status": Text("状态、接入点和计数", "state, seams and counts"),
+    "status": Text("状态、接入点和计数", "state, attachment points and counts"),
     "on": Text("在本会话启用", "switch on in this session"),
     "off": Text("在本会话停用", "switch off in this session"),
     "set KEY VALUE": Text("修改本会话的一项设置", "change one setting for this session"),
@@ -147,7 +147,7 @@ ORIGINS: Mapping[str, Text] = {
 }
 
 SEAM_PROBLEMS: Mapping[str, Text] = {
-    "missing": Text("此版本的 AstrBot 没有", "not in this AstrBot"),
+    "missing": Text("此版本的 AstrBot 没有这个接入点", "not in this AstrBot"),
     "other_shape": Text("形式不同，未接入", "has another shape, left alone"),
     "taken_off": Text("被别的插件取下", "taken off by another plugin"),
     "left_beneath": Text("旧的一层还在下面", "an older one is still beneath"),
@@ -163,7 +163,7 @@ ANSWERS: Mapping[str, Text] = {
     ),
     "mode": Text("{name}：{value}（{why}）", "{name}: {value} ({why})"),
     "attached": Text("已接入：{names}", "Attached: {names}"),
-    "covered": Text("{name}：已接入，被 {by} 覆盖", "{name}: attached, covered by {by}"),
+    "covered": Text("{name}：已接入，外层还有 {by}", "{name}: attached, covered by {by}"),
     "detached": Text("{name}：未接入，{problem}", "{name}: not attached, {problem}"),
     "since_start": Text("启动以来：{counts}", "Since start: {counts}"),
     "last_day": Text("最近一天：{counts}", "Last day: {counts}"),
@@ -173,15 +173,18 @@ ANSWERS: Mapping[str, Text] = {
     ),
     "switched_on": Text("本会话已启用守卫。", "The guard is now on in this session."),
     "switched_off": Text(
-        "本会话已停用守卫。{command} reset 可撤销。",
-        "The guard is now off in this session. {command} reset undoes it.",
+        "本会话已停用守卫。{command} on 可重新启用。",
+        "The guard is now off in this session. {command} on switches it on again.",
     ),
     "set": Text("本会话：{name} = {value}", "This session: {name} = {value}"),
     "not_stored": Text(
         "已生效，但没能保存，重启后失效。",
         "In force, but it could not be stored: a restart undoes it.",
     ),
-    "reset": Text("本会话恢复使用全局设置。", "This session follows the global settings again."),
+    "reset": Text(
+        "本会话的单独设置已撤销，恢复使用提供商和全局设置。",
+        "This session follows the provider's and the global settings again.",
+    ),
     "nothing_to_reset": Text("本会话没有单独的设置。", "This session has no settings of its own."),
     "set_usage": Text("用法：{command} set KEY VALUE", "Usage: {command} set KEY VALUE"),
     "no_such_key": Text("没有设置项 {name}。可用：", "There is no setting {name}. There are:"),
@@ -207,25 +210,25 @@ ANSWERS: Mapping[str, Text] = {
     ),
     "what_to_do": Text(
         "可以这样处理：\n"
-        "{command} doctor 检查并修复这个会话\n"
-        "{command} set request_guard repair 今后自动修复\n"
-        "{prefix}new 开始新的会话\n"
+        "{command} doctor 检查并修复当前对话\n"
+        "{command} set request_guard repair 今后在本会话自动修复\n"
+        "{prefix}new 新建对话\n"
         "如果检查没有发现问题，请求是被别的插件或 custom_extra_body 改坏的。",
         "What helps:\n"
         "{command} doctor checks and mends this conversation\n"
-        "{command} set request_guard repair mends requests from now on\n"
+        "{command} set request_guard repair mends requests of this session from now on\n"
         "{prefix}new starts a new conversation\n"
         "If the doctor finds nothing, another plugin or custom_extra_body broke the request.",
     ),
-    "unknown": Text("没有子命令 {name}。", "There is no command {name}."),
-    "failed": Text("命令执行出错，见日志。", "The command failed; the log says why."),
+    "unknown": Text("没有子指令 {name}。", "There is no command {name}."),
+    "failed": Text("指令执行出错，见日志。", "The command failed; the log says why."),
     "not_running": Text(
         "守卫没有在运行，原因见日志。", "The guard is not running; the log says why."
     ),
     "put_back": Text(
         "{name}：被取下 {count} 次，已重新接入", "{name}: taken off {count} times, put back"
     ),
-    "at_message": Text("第 {message} 条消息：{text}", "message {message}: {text}"),
+    "at_message": Text("消息 messages[{message}]：{text}", "messages[{message}]: {text}"),
     "at_path": Text("{path}：{text}", "{path}: {text}"),
     "no_conversation": Text("本会话还没有对话。", "This session has no conversation."),
     "healthy": Text("对话没有问题。", "The conversation is fine."),
@@ -234,7 +237,7 @@ ANSWERS: Mapping[str, Text] = {
     "repairable": Text("可以修复，问题 {count} 处。", "Repairable; problems: {count}."),
     "would_change": Text("将会：{changes}", "Would do: {changes}"),
     "advisories": Text(
-        "能配对但可能被模型服务拒绝：{found}", "Pairs, but providers may refuse: {found}"
+        "能配对但可能被提供商拒绝：{found}", "Pairs, but providers may refuse: {found}"
     ),
     "advisories_too": Text(
         "{command} doctor{scope} --advisories 连这些一起修复。",
@@ -255,12 +258,13 @@ ANSWERS: Mapping[str, Text] = {
     "finding": Text("{session}：{text}", "{session}: {text}"),
     "applied": Text(
         "已修复 {count} 个对话，问题 {before} → {after}。{command} doctor undo 可撤销。",
-        "Repaired {count} conversations; problems {before} → {after}. "
+        "Conversations repaired: {count}; problems {before} → {after}. "
         "{command} doctor undo puts the last one of this session back.",
     ),
     "none_applied": Text("没有修复任何对话。", "No conversation was repaired."),
     "moved_on": Text(
-        "{count} 个对话此后有了改动，未动。", "{count} changed in the meantime and were left alone."
+        "{count} 个对话此后有变化，未作改动。",
+        "{count} changed in the meantime and were left alone.",
     ),
     "gone": Text("{count} 个对话已不存在。", "{count} are no longer there."),
     "no_such_plan": Text(
@@ -274,6 +278,7 @@ ANSWERS: Mapping[str, Text] = {
     "none_undone": Text("没有恢复任何对话。", "No conversation was put back."),
     "nothing_to_undo": Text("没有可以撤销的修复。", "There is nothing to undo."),
     "doctor_usage": Text(
-        "用法：{command} doctor [all|apply ID|undo]", "Usage: {command} doctor [all|apply ID|undo]"
+        "用法：{command} doctor [all|apply ID|undo] [--advisories]",
+        "Usage: {command} doctor [all|apply ID|undo] [--advisories]",
     ),
 }

@@ -21,7 +21,7 @@ from .sessions import SessionOverrides
 from .settings import Settings
 from .specs import MODE_SPECS
 from .tally import Tally
-from .texts import Language, clean, problem_text, say, word
+from .texts import Language, clean, listed, problem_text, say, word
 
 LOG_LINES = 5
 MAX_LOG_LINES = 20
@@ -194,7 +194,7 @@ class Commands:
         return "\n".join(_log_line(entry, chat.language) for entry in entries)
 
     async def show(self, chat: Chat, words: str) -> str:
-        """Show one incident in full.
+        """Show one incident of this session in full.
 
         Args:
             chat: Where.
@@ -206,7 +206,7 @@ class Commands:
         if not number.isdecimal():
             return say("show_usage", chat.language, command=chat.command)
         entry = await self._journal.incident(int(number[:18]))
-        if entry is None:
+        if entry is None or entry.session != chat.session:
             return say("no_such_incident", chat.language, id=clean(number, 20))
         return "\n".join(_in_full(entry, chat.language))
 
@@ -279,7 +279,7 @@ class Commands:
             for name in COUNTERS
             if counts.get(name)
         ]
-        return say(key, language, counts=", ".join(shown) or say("nothing", language))
+        return say(key, language, counts=listed(shown, language) or say("nothing", language))
 
 
 def _choices(language: Language) -> list[str]:

@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from .catalogue import PROBLEMS
 from .chat import Chat
 from .doctor import Applied, Diagnosis, Doctor, Examination, Undone
-from .texts import Language, clean, say, word
+from .texts import Language, clean, listed, say, word
 
 MAX_FINDINGS = 8
 MAX_KINDS = 6
@@ -153,11 +153,13 @@ def _next(found: Examination, chat: Chat) -> Iterable[str]:
 
 def _counted(counts: Mapping[str, int], chat: Chat) -> str:
     named = [
-        f"{word(PROBLEMS, name, chat.language)} {count}"
+        f"{word(PROBLEMS, name, chat.language)} ×{count}"
         for name, count in list(counts.items())[:MAX_KINDS]
     ]
     rest = len(counts) - MAX_KINDS
-    return ", ".join([*named, say("more", chat.language, count=rest)] if rest > 0 else named)
+    if rest > 0:
+        named.append(say("more", chat.language, count=rest))
+    return listed(named, chat.language)
 
 
 def _applied(applied: Applied, chat: Chat) -> Iterable[str]:

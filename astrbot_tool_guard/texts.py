@@ -172,6 +172,11 @@ _PROBLEM = re.compile(
 )
 
 
+def listed(parts: Iterable[str], language: Language) -> str:
+    """Return parts of a sentence with the comma of its language between them."""
+    return ("，" if language == "zh" else ", ").join(parts)
+
+
 def problem_text(problem: str, language: Language) -> str:
     """Return one problem of an incident for people.
 

@@ -293,7 +293,7 @@ class TestDoctor:
         assert await bot.history("dora") == before
         plan = re.search(r"doctor apply (\w+)", found)
         assert plan
-        assert "Repaired 1" in await ask(bot, f"doctor apply {plan[1]}", session="dora")
+        assert "repaired: 1" in await ask(bot, f"doctor apply {plan[1]}", session="dora")
         bot.server.script(say("Answered again."))
         turn = await bot.say("Hello?", session="dora")
         assert turn.text == "Answered again."

@@ -233,10 +233,10 @@ class TestRecords:
     async def test_explain_translates_the_rules_and_tells_what_helps(self, console):
         console.emit(incident(problems=("unanswered_call at message 4, call 0", "orphan_result")))
         english, chinese = await console.ask("explain"), await console.ask("explain", "zh")
-        assert "Problem: message 4: a tool call has no result" in english
+        assert "Problem: messages[4]: a tool call has no result" in english
         assert "Problem: a tool result belongs to no call" in english
         assert "/toolguard set request_guard repair" in english
-        assert "问题：第 4 条消息：有一个工具调用没有结果" in chinese
+        assert "问题：消息 messages[4]：有一个工具调用没有结果" in chinese
 
     async def test_explain_remembers_across_a_restart(self, console):
         console.emit(incident())

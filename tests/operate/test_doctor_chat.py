@@ -101,8 +101,8 @@ async def test_a_dry_run_says_what_it_would_do_and_changes_nothing(tmp_path):
     answer = await Ask(store, tmp_path)()
     lines = answer.splitlines()
     assert lines[0] == "Repairable; problems: 2."
-    assert "say that a result is missing 1" in lines[1]
-    assert "drop a surplus result 1" in lines[1]
+    assert "say that a result is missing ×1" in lines[1]
+    assert "drop a surplus result ×1" in lines[1]
     assert lines[2].startswith("Nothing was changed. /toolguard doctor apply ")
     assert store.histories["mine"] is BROKEN
 
@@ -111,7 +111,7 @@ async def test_applying_repairs_with_counts_and_undo_puts_it_back(tmp_path):
     store = Store(mine=BROKEN)
     ask = Ask(store, tmp_path)
     applied = await ask(f"apply {plan_in(await ask())}")
-    assert applied.startswith("Repaired 1 conversations; problems 2 → 0.")
+    assert applied.startswith("Conversations repaired: 1; problems 2 → 0.")
     assert await ask() == "The conversation is fine."
     assert await ask("undo") == "Put back 1 conversations."
     assert store.histories["mine"] == BROKEN
@@ -163,7 +163,7 @@ async def test_all_is_applied_as_a_whole(tmp_path):
     store = Store(mine=BROKEN, other=BROKEN)
     ask = Ask(store, tmp_path)
     answer = await ask(f"apply {plan_in(await ask('all'))}")
-    assert answer.startswith("Repaired 2 conversations; problems 4 → 0.")
+    assert answer.startswith("Conversations repaired: 2; problems 4 → 0.")
     assert await ask("all") == "All 2 conversations are fine."
 
 
@@ -171,11 +171,11 @@ async def test_what_providers_may_refuse_is_listed_and_mended_on_request(tmp_pat
     store = Store(mine=REFUSED)
     ask = Ask(store, tmp_path)
     answer = await ask()
-    assert "providers may refuse: arguments that are no JSON object 1" in answer
+    assert "providers may refuse: arguments that are no JSON object ×1" in answer
     assert "/toolguard doctor --advisories mends these too." in answer
     assert "doctor apply" not in answer
     answer = await ask("--advisories")
-    assert "empty arguments 1" in answer
+    assert "empty arguments ×1" in answer
     await ask(f"apply {plan_in(answer)}")
     assert await ask() == "The conversation is fine."
     assert "/toolguard doctor all --advisories" in await Ask(Store(mine=REFUSED), tmp_path)("all")
