@@ -2,7 +2,8 @@
 
 One file for each conversation that was changed. A file is complete when it has
 its name: it is written beside it, brought to the disk and then renamed, and only
-after that may the conversation be changed. The last few of each session are kept.
+after that may the conversation be changed. Those of a session's last few repairs are
+kept, each repair as a whole.
 """
 
 from __future__ import annotations
@@ -15,7 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-KEPT_PER_SESSION: Final = 10
+KEPT_REPAIRS: Final = 10
+"""Repairs of one session whose backups are kept."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,13 +50,14 @@ class Backups:
     def save(
         self, *, plan: str, conversation: str, session: str, before: object, after: str
     ) -> Backup:
-        """Write a backup to the disk; what is older than the last few of its session goes.
+        """Write a backup to the disk; those of its session's older repairs go.
 
         Raises:
             OSError: The file cannot be written.
         """
         self._folder.mkdir(parents=True, exist_ok=True)
-        path = self._folder / f"{self._next_number():08d}-{_tag(session)}.json"
+        name = f"{self._next_number():08d}-{_tag(session)}-{_tag(plan)}.json"
+        path = self._folder / name
         content = {
             "plan": plan,
             "conversation": conversation,
@@ -64,7 +67,7 @@ class Backups:
         }
         partial = path.with_suffix(".partial")
         try:
-            with open(partial, "w", encoding="utf-8") as file:
+            with open(partial, "w", encoding="utf-8", opener=_for_the_owner) as file:
                 json.dump(content, file)
                 file.flush()
                 os.fsync(file.fileno())
@@ -72,9 +75,7 @@ class Backups:
         except BaseException:
             partial.unlink(missing_ok=True)
             raise
-        for old in self._paths(session)[:-KEPT_PER_SESSION]:
-            with contextlib.suppress(OSError):
-                old.unlink()
+        self._prune(session)
         return Backup(path, plan, conversation, session, before, after)
 
     def of_session(self, session: str) -> list[Backup]:
@@ -86,16 +87,28 @@ class Backups:
         """Delete a backup that has served its purpose."""
         backup.path.unlink(missing_ok=True)
 
+    def _prune(self, session: str) -> None:
+        repairs: set[str] = set()
+        for path in reversed(self._paths(session)):
+            repairs.add(path.stem.split("-")[2])
+            if len(repairs) > KEPT_REPAIRS:
+                with contextlib.suppress(OSError):
+                    path.unlink()
+
     def _paths(self, session: str) -> list[Path]:
-        return sorted(self._folder.glob(f"*-{_tag(session)}.json"))
+        return sorted(self._folder.glob(f"*-{_tag(session)}-*.json"))
 
     def _next_number(self) -> int:
         numbers = (path.name.partition("-")[0] for path in self._folder.glob("*-*.json"))
         return max((int(number) for number in numbers if number.isdecimal()), default=0) + 1
 
 
-def _tag(session: str) -> str:
-    return hashlib.sha256(session.encode("utf-8", "surrogatepass")).hexdigest()[:16]
+def _for_the_owner(path: str, flags: int) -> int:
+    return os.open(path, flags, 0o600)  # whole conversations are in it
+
+
+def _tag(name: str) -> str:
+    return hashlib.sha256(name.encode("utf-8", "surrogatepass")).hexdigest()[:16]
 
 
 def _read(path: Path) -> Backup | None:

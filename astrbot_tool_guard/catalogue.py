@@ -272,7 +272,8 @@ ANSWERS: Mapping[str, Text] = {
         "There is no plan {id}. Type {command} doctor first.",
     ),
     "no_backup": Text(
-        "备份无法写入，未作修复。", "A backup could not be written, so the repair stopped."
+        "有一个备份无法写入，到此为止；其余对话未作改动。",
+        "A backup could not be written, so the repair stopped there; the rest is unchanged.",
     ),
     "undone": Text("已恢复 {count} 个对话。", "Put back {count} conversations."),
     "none_undone": Text("没有恢复任何对话。", "No conversation was put back."),

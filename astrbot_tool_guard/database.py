@@ -12,6 +12,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
@@ -284,8 +285,11 @@ def _back_up(connection: sqlite3.Connection, path: Path, plan: str) -> Path:
     partial = backup.with_name(backup.name + ".partial")
     partial.unlink(missing_ok=True)
     try:
+        # Nobody may read the copy who may not read the database.
+        os.close(os.open(partial, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
         with closing(sqlite3.connect(partial)) as copy:
             connection.backup(copy)
+        shutil.copymode(path, partial)
         with open(partial, "rb+") as file:
             os.fsync(file.fileno())
         os.replace(partial, backup)

@@ -174,6 +174,7 @@ class Applied:
         gone: Conversations that are no longer there.
         violations_before: Violations in the mended ones, before.
         violations_after: Violations in them now.
+        stopped: Whether a backup could not be written; what comes after it is unchanged.
     """
 
     repaired: int
@@ -181,6 +182,7 @@ class Applied:
     gone: int
     violations_before: int
     violations_after: int
+    stopped: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -251,19 +253,22 @@ class Doctor:
         """Carry out a plan of an earlier dry run, once.
 
         Returns:
-            What was done, or `None` when there is no such plan.
-
-        Raises:
-            OSError: A backup cannot be written; that conversation is unchanged.
+            What was done, or `None` when there is no such plan. It stops at the
+            first conversation whose backup cannot be written.
         """
         plan = self._plans.pop(plan_id, None)
         if plan is None:
             return None
         outcomes: Counter[str] = Counter()
         before = after = 0
+        stopped = False
         for entry in plan.entries:
-            async with self._store.lock(entry.session):
-                outcome, left = await self._carry_out(plan_id, entry, plan.advisories)
+            try:
+                async with self._store.lock(entry.session):
+                    outcome, left = await self._carry_out(plan_id, entry, plan.advisories)
+            except OSError:
+                stopped = True
+                break
             outcomes[outcome] += 1
             if outcome == "repaired":
                 before += len(entry.violations)
@@ -274,6 +279,7 @@ class Doctor:
             gone=outcomes["gone"],
             violations_before=before,
             violations_after=after,
+            stopped=stopped,
         )
 
     async def undo(self, session: str) -> Undone | None:

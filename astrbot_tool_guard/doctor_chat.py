@@ -61,10 +61,7 @@ class DoctorCommands:
         return _lines(_examined_one(found, chat, advisories))
 
     async def _apply(self, chat: Chat, plan: str) -> str:
-        try:
-            applied = await self._doctor.apply(plan)
-        except OSError:
-            return say("no_backup", chat.language)
+        applied = await self._doctor.apply(plan)
         if applied is None:
             return say("no_such_plan", chat.language, id=clean(plan, 20), command=chat.command)
         return _lines(_applied(applied, chat))
@@ -175,6 +172,8 @@ def _applied(applied: Applied, chat: Chat) -> Iterable[str]:
     else:
         yield say("none_applied", chat.language)
     yield from _left_alone(applied.moved_on, applied.gone, chat.language)
+    if applied.stopped:
+        yield say("no_backup", chat.language)
 
 
 def _undone(undone: Undone | None, language: Language) -> Iterable[str]:

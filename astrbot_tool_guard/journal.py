@@ -132,7 +132,7 @@ class Journal:
         self._wake.set()
         self._hurry.set()
         if self._writer is not None:
-            await self._writer
+            await asyncio.wait([self._writer])  # however it ends, the file is closed
         store, self._store = self._store, None
         if store is not None:
             await _close(store)

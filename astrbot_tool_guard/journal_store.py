@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import aiosqlite
 
@@ -188,7 +188,12 @@ does not fit the tables; the others (busy, read-only, full, I/O) may be over tom
 
 
 async def _open(path: Path, busy_seconds: float, migrations: Sequence[str]) -> aiosqlite.Connection:
-    db = await aiosqlite.connect(path, timeout=busy_seconds, isolation_level=None)
+    db = aiosqlite.connect(path, timeout=busy_seconds, isolation_level=None)
+    # Python waits for a thread at its end, and for this one for ever where AstrBot ends
+    # without `terminate`. Older versions of aiosqlite are the thread themselves.
+    thread: Any = getattr(db, "_thread", db)
+    thread.daemon = True
+    await db
     try:
         # A killed process loses nothing that was committed; only a power cut may
         # take the last commits, never the file's soundness.

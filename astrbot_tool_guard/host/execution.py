@@ -51,7 +51,7 @@ class ExecutionStage:
         ours: GuardedExecutor | None = None
         with self._faults.contained("executor"):
             executor = runner.tool_executor
-            if not _at_work(executor):  # a run inside itself has one already
+            if not _at_work(executor, run):  # a run inside itself has one already
                 runner.tool_executor = ours = GuardedExecutor(executor, run, self._faults)
         try:
             with within(run):
@@ -60,7 +60,8 @@ class ExecutionStage:
             if ours is not None:
                 if runner.tool_executor is ours:
                     runner.tool_executor = ours.__wrapped__
-                ours.retire()
+                else:  # under another plugin's, which stays: the next one lies above that
+                    ours.retire()
 
     def tools(
         self, wrapped: Any, runner: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
@@ -70,7 +71,7 @@ class ExecutionStage:
         with self._faults.contained("tool calls"):
             run = run_of(runner)
             response = args[1] if len(args) > 1 else kwargs["llm_response"]
-            handling = Handling(run.answer, response)
+            handling = Handling(run.take_waiting(), response)
             if isinstance(stream, AsyncGenerator):
                 return relay(
                     stream,
@@ -86,33 +87,64 @@ class Handling:
     """The execution of the calls of one answer.
 
     Args:
-        answer: The checked calls of the run's last answer.
+        answers: The checked calls of the answers that may be the one, oldest first.
         response: The `LLMResponse` whose calls AstrBot executes.
     """
 
-    def __init__(self, answer: tuple[ToolCall, ...], response: Any) -> None:
-        pairs = zip(response.tools_call_ids, response.tools_call_name, strict=False)
-        wanted = {(call_id, name) for call_id, name in pairs if isinstance(call_id, str)}
-        self._calls = {call.id: call for call in answer if (call.id, call.name) in wanted}
-        self._current: str | None = None
-        self._seen = False
+    def __init__(self, answers: Iterable[Iterable[ToolCall]], response: Any) -> None:
+        self._names: dict[str, str] = {}
+        self._calls: dict[str, ToolCall] = {}
+        given = zip(
+            response.tools_call_ids,
+            response.tools_call_name,
+            response.tools_call_args,
+            strict=False,
+        )
+        checked = [call for answer in answers for call in answer]
+        for call_id, name, arguments in given:
+            if isinstance(call_id, str):
+                self._names[call_id] = name
+                same_id = [call for call in checked if call.id == call_id]
+                same = [call for call in same_id if (call.arguments or {}) == arguments]
+                if candidates := same or same_id:
+                    self._calls[call_id] = candidates[-1]
+        self._announced: list[str] = []
+        self._started: dict[str, str] = {}
         self._reported = False
 
     def call_of(self, tool: str) -> ToolCall | None:
-        """Return the call that is executed now, if it is one of ours."""
-        call = self._calls.get(self._current or "")
-        return call if call is not None and call.name == tool else None
+        """Return the call of `tool` that is executed now, if it is one of ours.
+
+        Of several that were announced the first goes first; one that is executed
+        again is the one that was.
+        """
+        for call_id in self._announced:
+            if self._names.get(call_id) == tool:
+                self._announced.remove(call_id)
+                self._started[tool] = call_id
+                break
+        return self._calls.get(self._started.get(tool, ""))
 
     def see(self, item: Any) -> Any:
         """Follow what the loop yields, and make its results one for each call."""
         if item.kind == "message_chain":
             chain = item.message_chain
-            if chain is not None and chain.type == "tool_call":
-                self._current = chain.chain[0].data.get("id")
+            if chain is not None and chain.type in ("tool_call", "tool_call_result"):
+                self._follow(chain.type, chain.chain[0].data)
         elif item.kind == "tool_call_result_blocks" and item.tool_call_result_blocks is not None:
             self._reported = True
             item.tool_call_result_blocks[:] = self._one_each(item.tool_call_result_blocks)
         return item
+
+    def _follow(self, event: str, data: Mapping[str, Any]) -> None:
+        call_id = data.get("id")
+        if event == "tool_call":
+            if call_id in self._names:
+                self._announced.append(call_id)
+            else:  # another plugin's: it is not the one of this tool that was before it
+                self._started.pop(data.get("name", ""), None)
+        elif call_id in self._announced:
+            self._announced.remove(call_id)
 
     def left_over(self) -> Iterable[Any]:
         """Return the results of calls that AstrBot ended without any."""
@@ -151,10 +183,9 @@ class GuardedExecutor(wrapt.ObjectProxy):
         self._self_guarded = guarded(self._execute, faults.teller("tool call"))
         self._self_retired = False
 
-    @property
-    def retired(self) -> bool:
-        """Whether it does no more than pass on."""
-        return self._self_retired
+    def works_for(self, run: Run) -> bool:
+        """Whether it guards the calls of `run`."""
+        return self._self_run is run and not self._self_retired
 
     def retire(self) -> None:
         """Only pass on from now on: another plugin may keep it."""
@@ -198,12 +229,13 @@ class GuardedExecutor(wrapt.ObjectProxy):
         if isinstance(run.handling, Handling):
             return run.handling.call_of(tool)
         # The wrapper that knows the id is gone: the calls of a tool are run in order.
-        named = [call for call in run.answer if call.name == tool]
+        last = run.waiting[-1] if run.waiting else ()
+        named = [call for call in last if call.name == tool]
         return named[turn] if turn < len(named) else None
 
 
-def _at_work(executor: Any) -> bool:
-    return type(executor) is GuardedExecutor and not executor.retired
+def _at_work(executor: Any, run: Run) -> bool:
+    return type(executor) is GuardedExecutor and executor.works_for(run)
 
 
 @contextmanager

@@ -95,6 +95,8 @@ class Guard:
         """
         self._seams.attach(self._wrappers)
         shared_error()
+        attached = sum(status.attached for status in self._seams.status())
+        logger.info("Tool Call Guard: on, attached to %d functions of AstrBot", attached)
         if self._stands_aside:
             logger.info("Tool Call Guard: this AstrBot checks requests itself; ours stands aside")
 
@@ -105,6 +107,7 @@ class Guard:
         self._unlog()
         if _installed is self:
             _installed = None
+            logger.info("Tool Call Guard: off")
 
     def check(self) -> None:
         """Put back what another plugin silently took off; cheap enough for every run."""

@@ -71,7 +71,7 @@ class ResponseStage:
             return source
         answer = StreamedAnswer(self._desk, source, ask, attempt, call, live=as_asked)
         if as_asked:
-            return GuardedStream(source, answer.chunks())
+            return GuardedStream(source, answer.chunks(), answer.left)
         completion = await answer.collect()
         if completion is None:  # the guard itself failed: as if it were not there
             return await create(*args, **kwargs)

@@ -20,6 +20,10 @@ from ..core.model import ToolCall
 _current: ContextVar[Run | None] = ContextVar("astrbot_tool_guard_run", default=None)
 
 
+MAX_WAITING = 8
+"""Answers that wait at a time; in an agent run there is one, and few others beside it."""
+
+
 class Run:
     """What the guard knows about one agent run; one for each runner.
 
@@ -27,8 +31,8 @@ class Run:
         awaits_refusal: Whether the runner's provider loop is under way and turns
             back an exception that goes past its fallback.
         refusal: The sentence for the user, once a request of the run was blocked.
-        answer: The checked calls of its last answer.
-        turns: How many calls of each tool of that answer were executed.
+        waiting: The checked calls of the answers whose calls were not executed yet.
+        turns: How many calls of each tool of the last of them were executed.
         handling: The tool calls it executes now; `None` between two answers.
     """
 
@@ -37,19 +41,25 @@ class Run:
         self._runner = weakref.ref(runner)
         self.awaits_refusal = False
         self.refusal: str | None = None
-        self.answer: tuple[ToolCall, ...] = ()
+        self.waiting: tuple[tuple[ToolCall, ...], ...] = ()
         self.turns: Counter[str] = Counter()
         self.handling: object | None = None
 
     def answered(self, calls: tuple[ToolCall, ...]) -> None:
         """Note the calls of an answer.
 
-        A tool or a hook may ask a model itself, inside of this run; such an answer
-        is its own affair and not what the run executes next.
+        Not every answer in a run is the run's own: a tool, a hook or a task that one
+        of them left behind may ask a model, too. So an answer replaces none, and one
+        that comes while calls are executed is not what the run executes next.
         """
-        if self.handling is None:
-            self.answer = calls
+        if calls and self.handling is None:
+            self.waiting = (*self.waiting, calls)[-MAX_WAITING:]
             self.turns.clear()
+
+    def take_waiting(self) -> tuple[tuple[ToolCall, ...], ...]:
+        """Return the answers whose calls are to be executed; they wait no longer."""
+        waiting, self.waiting = self.waiting, ()
+        return waiting
 
     @property
     def runner(self) -> Any | None:

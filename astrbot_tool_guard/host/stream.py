@@ -273,6 +273,8 @@ class _Message:
                 continue
             if isinstance(value, str):
                 self._texts.setdefault(name, []).append(value)
+            elif isinstance(value, list) and isinstance(self._others.get(name), list):
+                self._others[name] = [*self._others[name], *value]
             elif value is not None:
                 self._others[name] = value
 

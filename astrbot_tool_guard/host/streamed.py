@@ -9,7 +9,7 @@ however the stream ends.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Iterable
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable
 from contextlib import aclosing
 from typing import Any
 
@@ -30,6 +30,10 @@ DEFAULT_TIMEOUT = 120.0
 """Seconds an answer may take where the provider does not say, as in AstrBot."""
 
 RETRY = "retry_streaming"
+
+
+class RetryFailedError(Exception):
+    """A retry came to nothing: it was empty, or the guard itself failed at it."""
 
 
 class StreamedAnswer:
@@ -132,6 +136,11 @@ class StreamedAnswer:
         finally:
             await close(self._source)
 
+    def left(self) -> None:
+        """Tell that the stream was closed; without effect where its end was told."""
+        with self._desk.faults.contained("attempt"):
+            self._end("failed", None, error=GeneratorExit())
+
     async def _conclude(self, reader: StreamReader) -> AsyncGenerator[ChatCompletionChunk, None]:
         """Yield the end of the stream, after a retry where one is due."""
         ending: list[ChatCompletionChunk] | None = None
@@ -177,22 +186,31 @@ class StreamedAnswer:
         second = reports.begin(self._call, "stream", 2)
         again = self._reader(seen=reader)
         failure: Exception | None = None
+        # What a retry that fails in the middle has said is no part of the answer.
+        came: list[ChatCompletionChunk] = []
         ending: list[ChatCompletionChunk] = []
         try:
             within = _within(self._ask, self._client, seconds, reports.clock)
             async with aclosing(within) as found:
                 async for event in found:
                     second.piece()
-                    passed = again.take(event)
-                    if passed is not None:
-                        yield passed
-            answer = await self._read(again)
-            ending = list(_ending(again, answer))
+                    with self._desk.faults.contained("retry") as block:
+                        passed = again.take(event)
+                        if passed is not None:
+                            came.append(passed)
+                    if block.failed:
+                        raise RetryFailedError
+            answer: Reading | None = None
+            with self._desk.faults.contained("retry"):
+                answer = await self._read(again)
+                ending = list(_ending(again, answer))
+            if answer is None or not (answer.calls or "".join(again.text).strip()):
+                raise RetryFailedError
         except Exception as error:
             failure = error
         except BaseException as error:
             self._end("discarded", reader, reading, reason=verdict.reason, recovery_action=RETRY)
-            second.end("failed", error=error)
+            second.end("failed", usage=again.usage, error=error)
             raise
         else:
             metadata = degraded(reading.calls)
@@ -201,13 +219,21 @@ class StreamedAnswer:
                       recovery_action=RETRY, metadata=metadata)  # fmt: skip
             self._settle(second, again, answer, judge(answer.calls, may_retry=False))
             if unseen := again.unseen(final=not answer.calls):
-                yield unseen
+                came.append(unseen)
+            for chunk in came:
+                yield chunk
         if failure is not None:
             standing = judge(reading.calls, may_retry=False)
             self._settle(self._attempt, reader, reading, standing, retried=verdict, error=failure)
             empty = verdict.reason == "stream_empty_tool_arguments"
             reason = "stream_empty_args_replay" if empty else verdict.reason
-            second.end("failed", reason=reason, error=failure)
+            second.end(
+                "failed",
+                finish_reason=again.finish_reason,
+                usage=again.usage,
+                reason=reason,
+                error=failure,
+            )
             ending = list(_ending(reader, reading))
         for chunk in ending:
             yield chunk
@@ -274,11 +300,23 @@ class StreamedAnswer:
 
 
 class GuardedStream:
-    """What `create` returns for a stream: the SDK's own, with whole calls in it."""
+    """What `create` returns for a stream: the SDK's own, with whole calls in it.
 
-    def __init__(self, source: Any, chunks: AsyncGenerator[ChatCompletionChunk, None]) -> None:
+    Args:
+        source: The SDK's stream, if there is one.
+        chunks: What AstrBot is to see of it.
+        closed: Called once it is closed; one that nobody reads ends only so.
+    """
+
+    def __init__(
+        self,
+        source: Any,
+        chunks: AsyncGenerator[ChatCompletionChunk, None],
+        closed: Callable[[], None] | None = None,
+    ) -> None:
         self._source = source
         self._chunks = chunks
+        self._closed = closed
 
     def __aiter__(self) -> AsyncIterator[ChatCompletionChunk]:
         return self._chunks
@@ -296,6 +334,8 @@ class GuardedStream:
         """Close the stream and the connection under it."""
         await self._chunks.aclose()
         await close(self._source)
+        if self._closed is not None:
+            self._closed()
 
     aclose = close
 

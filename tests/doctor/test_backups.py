@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 
 from astrbot_tool_guard import backups as module
-from astrbot_tool_guard.backups import KEPT_PER_SESSION, Backup, Backups
+from astrbot_tool_guard.backups import KEPT_REPAIRS, Backup, Backups
 from tests.core.histories import user
 
 
-def save(backups: Backups, session: str = "s", before: object = None) -> Backup:
+def save(backups: Backups, session: str = "s", before: object = None, plan: str = "p") -> Backup:
     return backups.save(
-        plan="p", conversation="c", session=session, before=before or [user("天气")], after="f"
+        plan=plan, conversation="c", session=session, before=before or [user("天气")], after="f"
     )
 
 
@@ -40,13 +40,20 @@ def test_sessions_do_not_see_each_other(tmp_path: Path) -> None:
     assert all(path.parent == tmp_path for path in tmp_path.rglob("*"))
 
 
-def test_only_the_last_few_of_each_session_are_kept(tmp_path: Path) -> None:
+def test_only_the_last_few_repairs_of_each_session_are_kept_each_as_a_whole(
+    tmp_path: Path,
+) -> None:
     backups = Backups(tmp_path)
     save(backups, "other")
-    saved = [save(backups) for _ in range(KEPT_PER_SESSION + 2)]
+    saved = [save(backups, plan=f"p{number // 3}") for number in range(3 * (KEPT_REPAIRS + 2))]
 
-    assert backups.of_session("s") == saved[:1:-1]
+    assert backups.of_session("s") == saved[:5:-1]
     assert len(backups.of_session("other")) == 1
+
+
+@pytest.mark.skipif(os.name != "posix", reason="permissions are those of POSIX")
+def test_only_the_owner_may_read_a_backup(tmp_path: Path) -> None:
+    assert save(Backups(tmp_path)).path.stat().st_mode & 0o777 == 0o600
 
 
 def test_a_discarded_backup_is_gone(tmp_path: Path) -> None:

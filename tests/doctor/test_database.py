@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import sqlite3
 import subprocess
@@ -423,6 +424,18 @@ class TestUnusable:
                 work(path, see=lambda _: None)
             assert "\n" not in str(refused.value)
             assert refused.value.__cause__ is None
+
+
+@pytest.mark.skipif(os.name != "posix", reason="permissions are those of POSIX")
+def test_nobody_may_read_the_backup_who_may_not_read_the_database(stopped: Bot) -> None:
+    stopped.add(broken())
+    stopped.path.chmod(0o600)
+
+    mend(stopped)
+
+    modes = {path.name: path.stat().st_mode & 0o777 for path in stopped.path.parent.iterdir()}
+    assert len(modes) == 2
+    assert set(modes.values()) == {0o600}
 
 
 class TestFaults:

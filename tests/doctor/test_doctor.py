@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from astrbot_tool_guard.backups import Backups
+from astrbot_tool_guard.backups import KEPT_REPAIRS, Backups
 from astrbot_tool_guard.core.matching import NEUTRAL_RESULT
 from astrbot_tool_guard.doctor import MAX_PLANS, Applied, Doctor, Undone
 from astrbot_tool_guard.stored import StoredConversation, fingerprint
@@ -258,20 +258,40 @@ class TestApplying:
         assert backup.after == fingerprint(MENDED)
         assert store.history("sick") == broken()
 
-    async def test_without_a_backup_there_is_no_change(
+    async def test_without_a_backup_there_is_no_change_and_what_was_done_is_told(
         self, store: Store, backups: Backups, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        def full(**_: object) -> None:
-            raise OSError(28, "No space left on device")
+        save, room = backups.save, 2
 
-        monkeypatch.setattr(backups, "save", full)
+        def filling(**values: Any) -> Any:
+            nonlocal room
+            room -= 1
+            if room < 0:
+                raise OSError(28, "No space left on device")
+            return save(**values)
+
+        monkeypatch.setattr(backups, "save", filling)
         doctor = Doctor(store, backups)
-        store.put("sick", broken())
+        for name in ("one", "two", "three", "four"):
+            store.put(name, broken())
 
-        with pytest.raises(OSError, match="No space left"):
-            await doctor.apply(await plan_of(doctor))
+        applied = await doctor.apply(await plan_of(doctor))
 
-        assert store.saved == []
+        assert applied == Applied(2, 0, 0, 2, 0, stopped=True)
+        assert len(store.saved) == 2
+        assert [store.history(name) for name in ("three", "four")] == [broken(), broken()]
+
+    async def test_undo_puts_back_however_many_conversations_a_repair_changed(
+        self, store: Store, backups: Backups
+    ) -> None:
+        names = [f"c{number}" for number in range(KEPT_REPAIRS * 2)]
+        for name in names:
+            store.put(name, broken())
+        doctor = Doctor(store, backups)
+        await doctor.apply(await plan_of(doctor))
+
+        assert await doctor.undo("s") == Undone(len(names), 0, 0)
+        assert all(store.history(name) == broken() for name in names)
 
     async def test_of_two_doctors_the_second_finds_it_done(
         self, store: Store, backups: Backups

@@ -302,6 +302,19 @@ async def test_text_and_reasoning_pass_at_once_and_unchanged(bot: Bot, guard: Gu
     assert "".join(seen) == "thinkLet me look."
 
 
+async def test_a_stream_that_is_closed_unread_has_its_attempt(
+    bot: Bot, guard: Guard, told: Told
+) -> None:
+    await bot.provider().text_chat(prompt="So that the guard knows the client.")
+    told.events.clear()
+    stream = await bot.provider().client.chat.completions.create(
+        model="model", messages=[{"role": "user", "content": "Hello?"}], stream=True
+    )
+    await stream.close()
+    await stream.close()
+    assert [(each.outcome, each.error) for each in told.attempts] == [("failed", "GeneratorExit")]
+
+
 async def test_usage_reaches_the_final_answer(bot: Bot, guard: Guard) -> None:
     for answer in (say("Hi"), calls(call("get_time", {}))):
         bot.server.script(answer)
@@ -364,6 +377,33 @@ async def test_a_retry_that_fails_leaves_the_first_answer_standing(
     assert first.metadata["stream_empty_args_recovery_error"] == second.error
     assert (second.outcome, second.reason) == ("failed", "stream_empty_args_replay")
     assert first.metadata["invalid_tool_calls"][0]["id"] == "x"  # type: ignore[index]
+
+
+@pytest.mark.parametrize(
+    "second",
+    [Chunks([]), Chunks([chunk({"content": " \n"}), chunk({}, finish_reason="stop")])],
+    ids=["nothing", "blanks"],
+)
+async def test_an_empty_retry_leaves_the_first_answer_standing(
+    bot: Bot, guard: Guard, told: Told, second: Answer
+) -> None:
+    first = calls(call("get_weather", BROKEN, id="a"), call("get_time", {}, id="b"), content="Hm.")
+    bot.server.script(first, second, say("Done."))
+    turn = await bot.say("Weather?", session="empty-retry", streaming=True)
+    assert turn.text == "Hm.Done."
+    assert [run.tool for run in turn.invocations] == ["get_time"]
+    outcomes = [attempt.outcome for attempt in told.attempts]
+    assert sorted(outcomes) == ["accepted", "accepted_degraded", "failed"]
+    assert [each for each in told.incidents if each.kind == "guard_fault"] == []
+
+
+async def test_what_a_retry_said_before_it_died_is_not_shown(bot: Bot, guard: Guard) -> None:
+    half = Cut(say("Half of a sentence that nobody ends", piece=5), after=900)
+    bot.server.script(calls(call("get_weather", BROKEN, id="a")), half, say("Done."))
+    turn = await bot.say("Weather?", session="half-retry", streaming=True)
+    assert len(turn.requests) == 3
+    assert turn.text == "Done."
+    assert "Half" not in str(await bot.history("half-retry"))
 
 
 async def test_a_retry_that_answers_in_text_is_shown(bot: Bot, guard: Guard) -> None:

@@ -190,7 +190,8 @@ async def test_a_backup_that_cannot_be_written_stops_the_repair(tmp_path):
     store = Store(mine=BROKEN)
     ask = Ask(store, tmp_path)
     (tmp_path / "backups").write_text("a file where the folder should be")
-    assert "backup could not be written" in await ask(f"apply {plan_in(await ask())}")
+    answer = await ask(f"apply {plan_in(await ask())}")
+    assert answer.startswith("No conversation was repaired.\nA backup could not be written")
     assert store.histories["mine"] is BROKEN
 
 

@@ -520,3 +520,29 @@ async def run_python(script: str, path: Path) -> asyncio.subprocess.Process:
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
     )
+
+
+def test_a_process_that_ends_without_closing_it_does_end(path: Path) -> None:
+    code = """
+        import asyncio, logging, sys
+        from pathlib import Path
+        from astrbot_tool_guard.journal import Journal
+        from astrbot_tool_guard.settings import JournalSettings
+
+        async def main():
+            await Journal(Path(sys.argv[1]), JournalSettings(), logging.getLogger()).open()
+            sys.exit(7)
+
+        asyncio.run(main())
+    """
+    command = [sys.executable, "-c", textwrap.dedent(code), str(path)]
+    # It ends in a second, or never.
+    ended = subprocess.run(command, cwd=PROJECT, timeout=120, check=False, capture_output=True)
+    assert ended.returncode == 7, ended.stderr
+
+
+async def test_the_file_is_closed_when_the_writer_was_cancelled(path: Path) -> None:
+    async with opened(path) as journal:
+        assert journal._writer is not None
+        journal._writer.cancel()
+    assert journal._store is None
