@@ -14,7 +14,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Final, NoReturn
+from typing import Any, Final, NoReturn, TextIO
 
 from .terminal import count, shown
 
@@ -187,7 +187,10 @@ def _read_json(file: str) -> Any:
     """Read a whole file, `-` for standard input, as strict JSON."""
     try:
         if file == "-":
-            data = sys.stdin.buffer.read()
+            stdin: TextIO | None = sys.stdin  # none where it was closed
+            if stdin is None:
+                raise UnusableInputError("standard input is closed")
+            data = stdin.buffer.read()
         else:
             with open(file, "rb") as stream:
                 data = stream.read()
@@ -198,7 +201,7 @@ def _read_json(file: str) -> Any:
         reason = getattr(error, "strerror", None) or str(error)
         raise UnusableInputError(f"{_name(file)}: {reason}") from None
     try:
-        return json.loads(text, parse_constant=_refuse, parse_float=_finite)
+        return json.loads(text, parse_constant=_refuse, parse_float=_finite, parse_int=_int)
     except json.JSONDecodeError as error:
         at = f"line {error.lineno} column {error.colno}"
         raise UnusableInputError(f"{_name(file)}: not JSON at {at}") from None
@@ -206,6 +209,13 @@ def _read_json(file: str) -> Any:
         raise UnusableInputError(f"{_name(file)}: nested too deeply") from None
     except ValueError as error:
         raise UnusableInputError(f"{_name(file)}: not JSON: {error}") from None
+
+
+def _int(literal: str) -> int:
+    try:
+        return int(literal)
+    except ValueError:  # Python's own limit of digits, and its own words for that
+        raise ValueError("a number has too many digits") from None
 
 
 def _refuse(constant: str) -> NoReturn:

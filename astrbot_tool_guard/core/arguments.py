@@ -48,8 +48,7 @@ def join(pieces: Sequence[str]) -> str:
     """
     text = jsontext.mend_surrogates("".join(pieces))
     if len(text) > MAX_ARGUMENT_CHARS:
-        # No document begins with its own beginning twice, so this harms none.
-        return pieces[-1] if len(pieces) > 2 and _cumulative(pieces) else text
+        return pieces[-1] if is_cumulative(pieces) else text
     if _sound(text):
         return text
     boundaries = list(accumulate(map(len, pieces)))
@@ -92,7 +91,8 @@ def check(
             problem = _TRUNCATED[True]
             required = schema.required if schema else ()
             return Checked(None, True, missing=required, problems=(problem,))
-        return _against(schema, {}, Checked({}, True), validation, 0)
+        read = _against(schema, {}, Checked({}, True), validation, 0)
+        return replace(read, arguments=None) if cut_off else read
     value, normalized = _decode(raw, normalize, schema, cut_off)
     if isinstance(value, Problem):
         return Checked(None, False, problems=() if validation == "off" else (value,))
@@ -168,6 +168,14 @@ def held(value: Any) -> Any:
     return value
 
 
+def is_cumulative(pieces: Sequence[str]) -> bool:
+    """Whether each of more than two pieces begins with the one before.
+
+    No document begins with its own beginning twice, so no legal stream is like that.
+    """
+    return len(pieces) > 2 and all(later.startswith(earlier) for earlier, later in pairwise(pieces))
+
+
 def _cumulative(pieces: Sequence[str]) -> bool:
     if all(later.startswith(earlier) for earlier, later in pairwise(pieces)):
         return True
@@ -207,6 +215,7 @@ _TRUNCATED: Final = (
         "truncated", "", "the answer was cut off before the arguments ended; send less at once"
     ),
 )
+_UNREADABLE: Final = object()
 _INFO_STRING = re.compile(r"[A-Za-z0-9_+-]*")
 
 
@@ -224,6 +233,8 @@ def _normalized(raw: str, schema: ToolSchema | None) -> dict[str, Any] | None:
     value = _lenient(text)
     if isinstance(value, str):
         value = _lenient(value) if value.strip(jsontext.WHITESPACE) else ""
+    if value is None:
+        return {}  # as the text `null` is
     if value in ([], "") and schema is not None and schema.requires_nothing:
         return {}
     return _unwrapped(value, schema) if is_object(value) else None
@@ -245,7 +256,7 @@ def _lenient(text: str) -> Any:
     try:
         return jsontext.loads(text, control_characters=True)
     except JsonTextError:
-        return None
+        return _UNREADABLE
 
 
 def dumps(value: object) -> str | None:

@@ -34,6 +34,9 @@ MAX_ANSWER_CHARS: Final = 8 * 1024 * 1024
 MAX_PIECES: Final = 65_536
 """Pieces of one call that are kept apart; more are joined."""
 
+MAX_LOOKED: Final = 1024 * 1024
+"""Characters of one call that are looked through for a repetition while it is streamed."""
+
 MAX_IDS: Final = 64
 """Ids that one call is known by, and unknown keys that travel with it."""
 
@@ -53,6 +56,10 @@ class _Call:
     balance: Balance = field(default_factory=Balance)
     followed: int = 0
     """How many pieces `balance` has seen."""
+    chars: int = 0
+    """Characters of those pieces."""
+    looked: int = 0
+    """Characters that were looked through for a repetition."""
     document: bool | None = None
     """Whether the balanced text decodes; `None` while nobody asked."""
     folded: _Call | None = None
@@ -236,6 +243,8 @@ class CallAssembler:
         if not piece:
             return
         self._chars += len(piece)
+        if self._chars > MAX_ANSWER_CHARS and arguments.is_cumulative([*call.pieces, piece]):
+            self._forget_earlier(call)
         if self._chars > MAX_ANSWER_CHARS:
             call.oversized = True
             return
@@ -247,16 +256,35 @@ class CallAssembler:
         if not call.solid and piece.strip(jsontext.WHITESPACE):
             call.solid = True
 
+    def _forget_earlier(self, call: _Call) -> None:
+        """Keep of pieces that each begin with the one before what shows just that."""
+        self._chars -= sum(map(len, call.pieces[1:-1]))
+        call.pieces = [call.pieces[0], call.pieces[-1]]
+        call.balance, call.followed, call.chars, call.document = Balance(), 0, 0, None
+
     def _complete(self, call: _Call) -> bool:
         """Whether the argument text so far is one complete JSON document."""
         if not call.solid:
             return False
         _follow(call)
-        if not call.balance.closed:
-            return len(call.pieces) < 5 and "".join(call.pieces).strip() == "null"
-        if call.document is None:
-            call.document = _document("".join(call.pieces)) is not _NO_DOCUMENT
-        return call.document
+        if call.balance.closed:
+            if call.document is None:
+                # Closed and by the grammar: whether it can be used is not asked here.
+                call.document = jsontext.is_prefix("".join(call.pieces))
+            return call.document
+        if len(call.pieces) < 5 and "".join(call.pieces).strip() == "null":
+            return True
+        return self._complete_again(call)
+
+    def _complete_again(self, call: _Call) -> bool:
+        """Whether it is complete by a reading of repetition, as `arguments.join` reads it."""
+        pieces = call.pieces
+        repeats = len(pieces) > 1 and (call.balance.overrun or pieces[-1].startswith(pieces[0]))
+        # A name on every piece must not make this quadratic.
+        if not repeats or call.looked + call.chars > MAX_LOOKED:
+            return False
+        call.looked += call.chars
+        return _document(arguments.join(pieces)) is not _NO_DOCUMENT
 
     def _settle_again(self, call: _Call) -> None:
         base = call.again_over
@@ -313,4 +341,5 @@ def _document(text: str) -> Any:
 def _follow(call: _Call) -> None:
     for piece in call.pieces[call.followed :]:
         call.balance.feed(piece)
+        call.chars += len(piece)
     call.followed = len(call.pieces)

@@ -6,6 +6,7 @@ a name, an index and argument text.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
@@ -28,6 +29,9 @@ ENTRY_KEYS: Final = frozenset({"index", "id", "type", "function"})
 
 FUNCTION_KEYS: Final = frozenset({"name", "arguments", "function"})
 """The known keys of its `function`, and the one that would be one level more."""
+
+
+_DIGITS = re.compile(r"[0-9]{1,18}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,11 +80,13 @@ def is_name(name: str, declared: frozenset[str]) -> bool:
 
 
 def read_index(value: object) -> int | None:
-    """Return an index, which is any whole number; `None` for anything else."""
+    """Return an index, which is any whole number or the digits of one; else `None`."""
     if isinstance(value, bool):
         return None
     if isinstance(value, float) and value.is_integer():
         return int(value)
+    if isinstance(value, str):
+        return int(value) if _DIGITS.fullmatch(value) else None
     return value if isinstance(value, int) else None
 
 

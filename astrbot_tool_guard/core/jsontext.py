@@ -41,6 +41,11 @@ class Balance:
         """Whether brackets and quotes are closed, and nothing solid follows."""
         return self._ended and not self._overrun
 
+    @property
+    def overrun(self) -> bool:
+        """Whether something solid follows the end, or comes before the beginning."""
+        return self._overrun
+
     def feed(self, text: str) -> None:
         """Take the next piece of the text."""
         at = 0

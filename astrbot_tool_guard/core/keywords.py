@@ -10,12 +10,10 @@ proven to fail without it.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator, Mapping
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from decimal import Decimal
-from functools import lru_cache
 from itertools import islice
 from typing import Any, Final
 
@@ -23,10 +21,10 @@ from jsonschema.exceptions import ValidationError
 from referencing.exceptions import Unresolvable
 
 from .jsontext import same
+from .patterns import search
 
-MAX_PATTERN: Final = 200
-MAX_PATTERN_SUBJECT: Final = 10_000
-MAX_CACHED_PATTERNS: Final = 2_048
+MOVES_PER_STEP: Final = 500
+"""Moves of the pattern engine that take about as long as one evaluation."""
 FEW_CHOICES: Final = 16
 
 Keyword = Callable[[Any, Any, Any, Any], Iterator[ValidationError] | None]
@@ -338,36 +336,15 @@ def _above(size: int, bound: Any) -> bool:
     return size > bound
 
 
-_ESCAPE = r"\\[dDwWsSntrfv^$.*+?()\[\]{}|/\\-]"
-_ATOM = rf"(?:\[\^?(?:[^\]\[\\]|{_ESCAPE})+\]|[^\\\[\](){{}}*+?|^$]|{_ESCAPE})"
-_FIXED = rf"(?:{_ATOM}(?:\{{[0-9]{{1,3}}\}})?)*"
-_LOOP = rf"{_ATOM}(?:[*+?]|\{{[0-9]{{1,3}},[0-9]{{0,3}}\}})"
-_QUICK = re.compile(rf"\^?{_FIXED}\$?|\^{_FIXED}{_LOOP}{_FIXED}\$?")
-
-
 def _search(pattern: object, subject: str) -> bool | None:
-    """Search `subject`, or return `None` where that is not provably quick.
-
-    Python's engine backtracks. Asserted is only a pattern without groups and
-    alternatives in which every character has a fixed count, or all but one and
-    the pattern is anchored at the start: each needs linear time.
-    """
+    """Search `subject`, or return `None` where that is not known."""
     effort = effort_now.get()
-    effort.spend(1)
-    if not isinstance(pattern, str) or len(subject) > MAX_PATTERN_SUBJECT:
+    if not isinstance(pattern, str):
+        effort.spend(1)
         return None
-    engine = _engine(pattern, effort.trusted)
-    return None if engine is None else engine.search(subject) is not None
-
-
-@lru_cache(MAX_CACHED_PATTERNS)
-def _engine(pattern: str, trusted: bool) -> re.Pattern[str] | None:
-    if not trusted and (len(pattern) > MAX_PATTERN or not _QUICK.fullmatch(pattern)):
-        return None
-    try:
-        return re.compile(pattern)
-    except (re.error, OverflowError, RecursionError):
-        return None
+    found, moves = search(pattern, subject, trusted=effort.trusted)
+    effort.spend(1 + moves // MOVES_PER_STEP)
+    return found
 
 
 GUARDED: Final[Mapping[str, Callable[[Any], Keyword]]] = {

@@ -78,7 +78,7 @@ class ToolSchema:
 
     def may_declare(self, name: str) -> bool:
         """Whether a top-level property may be declared, also where that is not seen here."""
-        if isinstance(self._parameters, bool) or not self.properties:
+        if isinstance(self._parameters, bool) or not is_object(self._parameters.get("properties")):
             return True
         declared = name in self.properties or name in self.required
         return declared or not _COMPOSING.isdisjoint(self._parameters)

@@ -349,6 +349,19 @@ class TestUnusableInput:
 
         assert run(command, file, *options) == (2, "", f"astrbot_tool_guard: {file}: {reason}\n")
 
+    def test_closed_standard_input(self, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(sys, "stdin", None)
+        code, output, complaint = run("check", "-", "--json")
+        assert (code, output) == (2, "")
+        assert complaint.count("\n") == 1
+        assert "standard input is closed" in complaint
+
+    def test_a_number_python_would_not_read(self, write: Write, run: Run) -> None:
+        code, output, complaint = run("check", write(b"[" + b"9" * 5_000 + b"]"))
+        assert (code, output) == (2, "")
+        assert complaint.count("\n") == 1
+        assert "too many digits" in complaint
+
     def test_a_missing_file(self, run: Run) -> None:
         assert run("check", "no/such\nfile") == (
             2,

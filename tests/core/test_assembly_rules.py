@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from astrbot_tool_guard.core import arguments
 from astrbot_tool_guard.core.answers import assemble
 from astrbot_tool_guard.core.assembly import (
     MAX_ANSWER_CHARS,
@@ -283,6 +284,71 @@ def test_a_model_that_cannot_be_dumped_is_an_odd_chunk() -> None:
     assert assemble(chunks=[Unreadable()]) == assemble(chunks=[5])
 
 
+TWICE = [
+    pytest.param(['{"a":', "1}", '{"a":1}'], id="pieces and the whole again"),
+    pytest.param(["{}", '{"a":1}'], id="a placeholder first"),
+    pytest.param(["{", '{"a"', '{"a":1}'], id="each piece with all before it"),
+    pytest.param(["{", '{"a":1}'], id="a brace and the whole"),
+    pytest.param([{"a": 1}, {"a": 1}], id="objects"),
+]
+
+
+@pytest.mark.parametrize("pieces", TWICE)
+@pytest.mark.parametrize(
+    ("name", "text", "wanted"),
+    [
+        ("get_time", "{}", [("get", {"a": 1}), ("get_time", {})]),
+        ("get", '{"a":2}', [("get", {"a": 1}), ("get", {"a": 2})]),
+        ("get", '{"a":1}', [("get", {"a": 1})]),
+    ],
+)
+def test_a_call_that_is_whole_by_repetition_is_whole_when_the_next_begins(
+    pieces: list[Any], name: str, text: str, wanted: list[Any]
+) -> None:
+    first, *more = pieces
+    tools = [{"function": {"name": each, "parameters": {}}} for each in ("get", "get_time")]
+    chunks = [piece(first, name="get"), *map(piece, more), piece(text, name=name)]
+    found = assemble(
+        chunks=[
+            {"choices": [{"delta": {"tool_calls": [each]}}]} for each in chunks
+        ] + [{"choices": [{"delta": {}, "finish_reason": "tool_calls"}]}],
+        tools=tools,
+    )  # fmt: skip
+    assert [(call.name, call.arguments) for call in found.calls] == wanted
+
+
+def test_a_name_on_every_piece_of_a_broken_stream_is_looked_at_within_bounds(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("astrbot_tool_guard.core.assembly.MAX_LOOKED", 10_000)
+    looked = 0
+    join = arguments.join
+
+    def counted(pieces: list[str]) -> str:
+        nonlocal looked
+        looked += sum(map(len, pieces))
+        return join(pieces)
+
+    monkeypatch.setattr("astrbot_tool_guard.core.assembly.arguments.join", counted)
+    stream(*(piece("{", name="get") for _ in range(3_000)))
+    assert looked < 10_000 + 2 * 3_000
+
+
+def test_arguments_that_cannot_be_used_are_whole_all_the_same() -> None:
+    answer = stream(piece('{"a":1e999}', name="get"), piece("{}", name="now"))
+    assert [(call.name, call.valid) for call in answer.calls] == [("get", False), ("now", True)]
+
+
+def test_the_digits_of_an_index_are_an_index() -> None:
+    answer = stream(
+        piece('{"a":', name="get", id="x", index="0"),
+        piece("{", name="now", id="y", index="1"),
+        piece("1}", index="0"),
+        piece("}", index="1"),
+    )
+    assert [call.arguments for call in answer.calls] == [{"a": 1}, {}]
+
+
 def test_unknown_keys_inside_of_function_travel_there() -> None:
     def entry(**inside: Any) -> dict[str, Any]:
         return {"index": 0, "id": "x", "function": inside}
@@ -414,6 +480,16 @@ def test_a_cumulative_stream_is_as_long_as_its_last_piece(monkeypatch: pytest.Mo
     assert call.arguments == {"city": "Oslo"}
     (call,) = stream(piece(text * 2, name="get", id="x"), piece(text), piece(text)).calls
     assert [problem.kind for problem in call.problems] == ["too_large"]
+
+
+def test_a_cumulative_stream_may_be_longer_than_what_is_kept(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    text = '{"note": "' + "x" * 200 + '"}'
+    monkeypatch.setattr("astrbot_tool_guard.core.assembly.MAX_ANSWER_CHARS", 4 * len(text))
+    pieces = [text[:end] for end in range(1, len(text) + 1)]
+    (call,) = stream(piece(pieces[0], name="get", id="x"), *map(piece, pieces[1:])).calls
+    assert call.arguments == {"note": "x" * 200}
 
 
 def test_argument_text_beyond_the_limit_is_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:

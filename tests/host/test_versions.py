@@ -96,7 +96,7 @@ async def test_a_seam_of_another_shape_is_named_and_every_turn_ends(
         bot.log.lines.clear()
         guard = install()
         try:
-            lines = [line for line in bot.log.lines if "Tool Call Guard" in line]
+            lines = [line for line in bot.log.lines if line.startswith("WARNING Tool Call Guard")]
             off = [status for status in guard.status() if not status.attached]
             came = await turns(bot, f"reshaped-{seam.name}")
             errors_told = [
