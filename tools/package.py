@@ -19,7 +19,6 @@ FILES = (
     "CHANGELOG.md",
     "LICENSE",
     "README.md",
-    "README_zh.md",
     "_conf_schema.json",
     "logo.png",
     "main.py",
