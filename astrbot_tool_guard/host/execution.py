@@ -71,8 +71,9 @@ class ExecutionStage:
         with self._faults.contained("tool calls"):
             run = run_of(runner)
             response = args[1] if len(args) > 1 else kwargs["llm_response"]
-            handling = Handling(run.take_waiting(), response)
             if isinstance(stream, AsyncGenerator):
+                handling = Handling(run.waiting, response)
+                run.take_waiting()
                 return relay(
                     stream,
                     partial(_handling, run, handling),

@@ -16,9 +16,11 @@ from collections.abc import AsyncGenerator, Callable, Iterator
 from typing import Any
 
 import pytest
+import wrapt
 
 from astrbot_tool_guard.host.guard import install
 from astrbot_tool_guard.settings import Settings
+from tests.host.test_other_plugins import OneByOne
 from tests.host.test_response_turns import BROKEN, accepted_again, tool_results
 from tests.host.wrapping import on_seams
 from tests.support.answers import Gate, Held, call, calls, say
@@ -258,6 +260,24 @@ async def test_calls_that_are_run_at_once_are_told_apart(
         guard.uninstall()
     assert [(run.tool, run.arguments) for run in turn.invocations] == [(sibling, arguments)]
     assert tool_results(turn)["a"].startswith("error: invalid_arguments")
+
+
+async def test_where_the_loop_is_no_generator_any_more_the_order_of_the_calls_tells(
+    bot: Bot,
+) -> None:
+    from astrbot.core.agent.runners.tool_loop_agent_runner import ToolLoopAgentRunner
+
+    def wrapper(wrapped: Any, _instance: Any, args: Any, kwargs: Any) -> OneByOne:
+        return OneByOne(wrapped(*args, **kwargs))
+
+    theirs = wrapt.wrap_function_wrapper(ToolLoopAgentRunner, "_handle_function_tools", wrapper)
+    try:
+        guard = install()
+        turn = await two_steps(bot, "one-by-one-tools")
+        guard.uninstall()
+    finally:
+        wrapt.unwrap_object(ToolLoopAgentRunner, "_handle_function_tools", theirs)
+    assert [run.tool for run in turn.invocations] == ["get_time", "get_weather", "get_weather"]
 
 
 async def test_a_call_that_is_run_again_is_the_one_it_was(bot: Bot) -> None:
