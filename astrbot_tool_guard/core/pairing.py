@@ -187,7 +187,8 @@ def _unanswered(
     for call_index, call_id in enumerate(declared_ids(calls)):
         if isinstance(call_id, str) and call_id in open_ids:
             open_ids.remove(call_id)
-            found.append(_violation("unanswered_call", index, call_index, call_id))
+            detail = _DETAILS["unanswered_call"]
+            found.append(Violation("unanswered_call", index, call_index, call_id, detail))
 
 
 def _read_head(
