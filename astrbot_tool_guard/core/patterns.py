@@ -84,7 +84,7 @@ class _UnknownError(Exception):
 
 @lru_cache(MAX_CACHED_PATTERNS)
 def _parsed(pattern: str) -> _Pattern | None:
-    """Return what is known of a pattern, or `None` where it cannot be compiled."""
+    """Return what is known of a pattern; `None` where it is Python's alone, or nobody's."""
     try:
         from re import _parser  # type: ignore[attr-defined]
 
@@ -92,6 +92,8 @@ def _parsed(pattern: str) -> _Pattern | None:
         ascii_only = re.compile(pattern, re.ASCII)
         parsed = _parser.parse(pattern)
     except (re.error, OverflowError, RecursionError, ImportError, AttributeError):
+        return None
+    if engine.flags != re.UNICODE:  # `(?i)` and such, which ECMA-262 does not have
         return None
     words = list(_words(parsed))
     anchored = bool(parsed) and _word(parsed[0]) == "AT AT_BEGINNING"
@@ -178,6 +180,8 @@ def _ways_of(item: Any, following: Any, length: int) -> int:
 def _stops_at(inner: Any, following: Any) -> bool:
     """Whether a repeated single character cannot be the literal one that follows."""
     if following is None or str(following[0]) != "LITERAL" or len(inner) != 1:
+        return False
+    if following[1] >= 128:  # it depends on the engine what it is
         return False
     operator, argument = str(inner[0][0]), inner[0][1]
     if operator == "LITERAL":
