@@ -263,11 +263,9 @@ class Doctor:
         before = after = 0
         stopped = False
         for entry in plan.entries:
-            try:
-                async with self._store.lock(entry.session):
-                    outcome, left = await self._carry_out(plan_id, entry, plan.advisories)
-            except OSError:
-                stopped = True
+            async with self._store.lock(entry.session):
+                outcome, left = await self._carry_out(plan_id, entry, plan.advisories)
+            if stopped := outcome == "no_backup":
                 break
             outcomes[outcome] += 1
             if outcome == "repaired":
@@ -318,7 +316,7 @@ class Doctor:
 
     async def _carry_out(
         self, plan_id: str, entry: Diagnosis, advisories: bool
-    ) -> tuple[Literal["repaired", "moved_on", "gone"], int]:
+    ) -> tuple[Literal["repaired", "moved_on", "gone", "no_backup"], int]:
         """Mend one conversation, whose session's lock is held; and count what is left."""
         stored = await self._store.load(entry.conversation)
         if stored is None:
@@ -326,14 +324,17 @@ class Doctor:
         diagnosis, history = diagnose(stored, advisories=advisories)
         if diagnosis.before != entry.before or diagnosis.after != entry.after:
             return "moved_on", 0
-        await asyncio.to_thread(
-            self._backups.save,
-            plan=plan_id,
-            conversation=stored.id,
-            session=stored.session,
-            before=stored.history,
-            after=diagnosis.after,
-        )
+        try:
+            await asyncio.to_thread(
+                self._backups.save,
+                plan=plan_id,
+                conversation=stored.id,
+                session=stored.session,
+                before=stored.history,
+                after=diagnosis.after,
+            )
+        except OSError:
+            return "no_backup", 0
         await self._store.save(stored, history)
         left, _ = diagnose(StoredConversation(stored.id, stored.session, history))
         return "repaired", len(left.violations)

@@ -156,7 +156,8 @@ class CallAssembler:
         """Say where bare pieces go, and how many characters may come before the next count."""
         call = self._last
         self._granted = 0
-        if call is not None and call.solid and self._place(call.index, None, "") is call:
+        kept = call is not None and call.solid and not call.oversized
+        if call is not None and kept and self._place(call.index, None, "") is call:
             self._open_index = call.index
             self._open_pieces = call.pieces
             # A piece has a character at least, so this bounds the pieces, too.
@@ -240,7 +241,7 @@ class CallAssembler:
         return joined
 
     def _append(self, call: _Call, piece: str) -> None:
-        if not piece:
+        if not piece or call.oversized:
             return
         self._chars += len(piece)
         if self._chars > MAX_ANSWER_CHARS and arguments.is_cumulative([*call.pieces, piece]):

@@ -12,6 +12,7 @@ text is one that shows it, nothing is known either.
 from __future__ import annotations
 
 import re
+import warnings
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import lru_cache
@@ -27,7 +28,19 @@ MAX_SUBJECT: Final = 10_000
 MAX_MOVES: Final = 100_000
 """Moves of the engine that one search may come to."""
 
+MAX_SET: Final = 64
+"""Members of one set of characters."""
+
 MAX_CACHED_PATTERNS: Final = 2_048
+
+_PYTHONS_OWN = re.compile(r"\(\?P|\\a|\{,")
+"""What Python reads in another way than ECMA-262, or alone."""
+
+_ODD_BLANKS = frozenset("\x1c\x1d\x1e\x1f\x85")
+"""Blanks to Python's Unicode engine and not to ECMA-262; U+FEFF is the reverse."""
+
+_LINE_ENDS = frozenset("\r\u2028\u2029")
+"""What `.` does not match in ECMA-262, beside the line feed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +52,8 @@ class _Pattern:
     size: int
     ends: bool
     """Whether it asks for the end, which Python also sees before a last line feed."""
+    dots: bool
+    """Whether it asks for any character."""
     classes: bool
     """Whether it asks for digits, words or blanks, which Python has more of."""
 
@@ -72,8 +87,12 @@ def search(pattern: str, subject: str, *, trusted: bool = False) -> tuple[bool |
         return None, 0
     if known.ends and subject.endswith("\n"):
         return None, 0
+    if known.dots and not _LINE_ENDS.isdisjoint(subject):
+        return None, 0
+    if known.classes and "\ufeff" in subject:
+        return None, 0
     found = known.engine.search(subject) is not None
-    if known.classes and not subject.isascii():
+    if known.classes and not (subject.isascii() and _ODD_BLANKS.isdisjoint(subject)):
         return (found if found == (known.ascii.search(subject) is not None) else None), 2 * moves
     return found, moves
 
@@ -85,12 +104,16 @@ class _UnknownError(Exception):
 @lru_cache(MAX_CACHED_PATTERNS)
 def _parsed(pattern: str) -> _Pattern | None:
     """Return what is known of a pattern; `None` where it is Python's alone, or nobody's."""
+    if _PYTHONS_OWN.search(pattern):
+        return None
     try:
         from re import _parser  # type: ignore[attr-defined]
 
-        engine = re.compile(pattern)
-        ascii_only = re.compile(pattern, re.ASCII)
-        parsed = _parser.parse(pattern)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", FutureWarning)  # sets within sets, some day
+            engine = re.compile(pattern)
+            ascii_only = re.compile(pattern, re.ASCII)
+            parsed = _parser.parse(pattern)
     except (re.error, OverflowError, RecursionError, ImportError, AttributeError):
         return None
     if engine.flags != re.UNICODE:  # `(?i)` and such, which ECMA-262 does not have
@@ -98,7 +121,16 @@ def _parsed(pattern: str) -> _Pattern | None:
     words = list(_words(parsed))
     anchored = bool(parsed) and _word(parsed[0]) == "AT AT_BEGINNING"
     classes = any(word.startswith("CATEGORY") or "BOUNDARY" in word for word in words)
-    return _Pattern(engine, ascii_only, parsed, anchored, len(words), "AT AT_END" in words, classes)
+    return _Pattern(
+        engine=engine,
+        ascii=ascii_only,
+        parsed=parsed,
+        anchored=anchored,
+        size=len(words),
+        ends="AT AT_END" in words,
+        dots="ANY" in words,
+        classes=classes,
+    )
 
 
 def _word(item: Any) -> str:
@@ -143,6 +175,8 @@ def _ways(parsed: Any, length: int) -> int:
 
 def _ways_of(item: Any, following: Any, length: int) -> int:
     operator, argument = str(item[0]), item[1]
+    if operator == "IN" and len(argument) > MAX_SET:
+        raise _UnknownError
     if operator in ("LITERAL", "NOT_LITERAL", "ANY", "IN"):
         return 1
     if operator == "AT":
@@ -160,20 +194,21 @@ def _ways_of(item: Any, following: Any, length: int) -> int:
         return _capped(1 + _ways(argument[1], length))
     if operator in ("MAX_REPEAT", "MIN_REPEAT"):
         least, most, inner = int(argument[0]), int(argument[1]), argument[2]
+        if least > 1 and inner.getwidth()[0] == 0:
+            raise _UnknownError  # rounds that take nothing are not bounded by the text
         most = min(most, length)
         if _stops_at(inner, following):
             return 1  # where the next character fits, the repeated one does not
         each = _ways(inner, length)
         if each == 1:
             return max(most - least + 1, 1)
-        total, power = 0, 1
-        for count in range(most + 1):
-            if count >= least:
-                total += power
-            power = _capped(power * each)
-            if total > MAX_MOVES or power > MAX_MOVES:
+        total, power = int(least == 0), 1
+        for count in range(1, most + 1):
+            power *= each
+            total += power if count >= least else 0
+            if max(total, power) > MAX_MOVES:
                 return MAX_MOVES + 1
-        return max(total, 1)
+        return max(total, power, 1)  # rounds that come to nothing in the end count, too
     raise _UnknownError
 
 

@@ -106,9 +106,8 @@ class Handling:
             if isinstance(call_id, str):
                 self._names[call_id] = name
                 same_id = [call for call in checked if call.id == call_id]
-                same = [call for call in same_id if (call.arguments or {}) == arguments]
-                if candidates := same or same_id:
-                    self._calls[call_id] = candidates[-1]
+                if same_id:
+                    self._calls[call_id] = _meant(same_id, name, arguments)
         self._announced: list[str] = []
         self._started: dict[str, str] = {}
         self._reported = False
@@ -233,6 +232,17 @@ class GuardedExecutor(wrapt.ObjectProxy):
         last = run.waiting[-1] if run.waiting else ()
         named = [call for call in last if call.name == tool]
         return named[turn] if turn < len(named) else None
+
+
+def _meant(calls: list[ToolCall], name: str, arguments: object) -> ToolCall:
+    """Return which of the calls with one id AstrBot executes.
+
+    Another plugin may have mended the name or the arguments since. Of several that
+    are alike, one that is proven to be invalid counts.
+    """
+    calls = [call for call in calls if call.name == name] or calls
+    calls = [call for call in calls if (call.arguments or {}) == arguments] or calls
+    return next((call for call in reversed(calls) if not call.valid), calls[-1])
 
 
 def _at_work(executor: Any, run: Run) -> bool:

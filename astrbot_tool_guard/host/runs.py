@@ -53,7 +53,9 @@ class Run:
         that comes while calls are executed is not what the run executes next.
         """
         if calls and self.handling is None:
-            self.waiting = (*self.waiting, calls)[-MAX_WAITING:]
+            self.waiting = (*self.waiting, calls)
+            if len(self.waiting) > MAX_WAITING:  # the run's own comes first or last
+                self.waiting = (self.waiting[0], *self.waiting[2:])
             self.turns.clear()
 
     def take_waiting(self) -> tuple[tuple[ToolCall, ...], ...]:

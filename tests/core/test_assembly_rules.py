@@ -492,6 +492,24 @@ def test_a_cumulative_stream_may_be_longer_than_what_is_kept(
     assert call.arguments == {"note": "x" * 200}
 
 
+def test_a_call_that_outgrew_the_limit_takes_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("astrbot_tool_guard.core.assembly.MAX_ANSWER_CHARS", 100)
+    looked = 0
+
+    def counted(pieces: list[str]) -> bool:
+        nonlocal looked
+        looked += 1
+        return False
+
+    monkeypatch.setattr("astrbot_tool_guard.core.assembly.arguments.is_cumulative", counted)
+    first = (piece('{"a": "', name="get", id="x"), *[piece("x" * 60)] * 50)
+    second = (piece("{}", name="get", id="y", index=1), piece("", index=0), *[piece("x")] * 50)
+    answer = stream(*first, *second)
+    assert answer.calls[0].problems[0].kind == "too_large"
+    assert len(answer.calls[0].raw_arguments or "") <= 100
+    assert looked <= 2
+
+
 def test_argument_text_beyond_the_limit_is_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("astrbot_tool_guard.core.assembly.MAX_ANSWER_CHARS", 10)
     answer = stream(piece('{"a": "', name="get", id="x"), piece("x" * 100), piece('"}'))

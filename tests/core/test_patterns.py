@@ -43,6 +43,9 @@ def test_usual_patterns_are_searched(pattern: str, yes: str, no: str | None) -> 
         "^(b+)*$", "(b*)*c", "^(b|b)*$", "^(b|bb)+$", "^(b?){60}$", "^b*b*b*b*$", "b*b*b*c",
         "^(.*)*$", "(.+)+@", "^(b{1,9}){1,9}$", "^([bc]+d?)*$", "^(?:(?:b|c)+)+$", "(?=(b+)+c)b",
         r"^(b+)\1$", r"\Ab\Z", "(?i:b)", "(?i)^b+B$", "(?>b+)", "b++", r"(?(1)b|c)",
+        "^(?:b?){300}c", "^(?:b?){24}c", "^(?:(?:(?:){99}){999}){999}b", "((){1000}){1000}b",
+        "^(?=(?:(?:){999}){999})b", "(?P<n>b)", r"\a", "b{,3}",
+        f"[{''.join(map(chr, range(200, 265)))}]",
         "(", "[", r"\p{L}", "b" * (MAX_PATTERN + 1),
     ],
 )  # fmt: skip
@@ -63,12 +66,27 @@ def test_the_length_of_the_text_decides() -> None:
         (r"^\d$", "\u0663"),
         (r"^\w$", "\u00e9"),
         (r"^\S$", "\u3000"),
+        (r"^\S+$", "a\x1fb"),
+        (r"^\s$", "\ufeff"),
+        ("^a.b$", "a\rb"),
+        ("^a.b$", "a\u2028b"),
         (r"^.\b$", "\u00e9"),
     ],
 )
 def test_where_python_and_ecma_262_differ_nothing_is_known(pattern: str, subject: str) -> None:
     assert search(pattern, subject)[0] is None
     assert search(pattern, "b\nb")[0] is not None
+
+
+def test_rounds_that_a_short_text_cannot_fill_are_counted() -> None:
+    assert search("^(?:b?){24}c", "b" * 10) == (None, 0)
+    assert search("^(?:b|bb){24}c", "b" * 40)[0] is None
+    assert search("^b{24}$", "b" * 10)[0] is False
+
+
+@pytest.mark.filterwarnings("error")
+def test_a_set_in_a_set_is_no_warning() -> None:
+    assert search("[[a]", "a")[0] is True
 
 
 ATOMS = st.sampled_from(["a", "b", "[ab]", "[^a]", ".", r"\d", r"\w", "^", "$", r"\b"])

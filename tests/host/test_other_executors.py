@@ -345,8 +345,9 @@ async def test_a_nested_run_with_its_parents_executor_is_guarded(bot: Bot) -> No
 # --- models they ask, and answers they change, while an answer waits for its execution -------
 
 
+@pytest.mark.parametrize("theirs", [("get_weather", {"city": "Rome"}), ("get_time", {})])
 async def test_a_plugin_that_asks_a_model_about_an_answer_does_not_free_its_calls(
-    bot: Bot,
+    bot: Bot, theirs: tuple[str, Any]
 ) -> None:
     from astrbot.core.agent.runners.tool_loop_agent_runner import ToolLoopAgentRunner
 
@@ -365,10 +366,10 @@ async def test_a_plugin_that_asks_a_model_about_an_answer_does_not_free_its_call
         bot.server.script(
             calls(call("get_weather", BROKEN, id="a")),
             # Its own answer has calls as well, under the same id.
-            calls(call("get_weather", {"city": "Rome"}, id="a")),
+            calls(call(*theirs, id="a")),
             say("Done."),
         )
-        turn = await bot.say("Weather?", session="moderated")
+        turn = await bot.say("Weather?", session=f"moderated-{theirs[0]}")
     assert turn.invocations == []
     assert tool_results(turn)["a"].startswith("error: invalid_arguments")
 
