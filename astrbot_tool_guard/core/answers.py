@@ -24,7 +24,7 @@ from .entries import (
 )
 from .ids import ordinal_id
 from .model import Assembly, DroppedCall, Problem, ToolCall, Validation
-from .plain import is_list, is_object, plain
+from .plain import as_data, is_list, is_object
 from .schema import ToolSchema, declared_tools
 
 CUT_OFF: Final = frozenset({"length", "content_filter"})
@@ -65,8 +65,8 @@ def assemble(
         raise ValueError(f"validation is one of {', '.join(get_args(Validation))}")
     declared = declared_tools(tools)
     if chunks is not None:
-        return _from_chunks(map(plain, chunks), declared, validation, normalize, new_id)
-    return _from_completion(plain(completion), declared, validation, normalize, new_id)
+        return _from_chunks(map(as_data, chunks), declared, validation, normalize, new_id)
+    return _from_completion(as_data(completion), declared, validation, normalize, new_id)
 
 
 def check_calls(

@@ -62,7 +62,9 @@ def join(pieces: Sequence[str]) -> str:
     leading = _EMPTY_OBJECT.match(text)
     if leading and _whole(text[leading.end() :]):
         return text[leading.end() :]
-    if len(pieces) > 1 and _cumulative(pieces):
+    if len(pieces) > 1 and (
+        _each_begins_with_the_one_before(pieces) or pieces[-1].startswith("".join(pieces[:-1]))
+    ):
         return pieces[-1]
     return text
 
@@ -173,13 +175,11 @@ def is_cumulative(pieces: Sequence[str]) -> bool:
 
     No document begins with its own beginning twice, so no legal stream is like that.
     """
-    return len(pieces) > 2 and all(later.startswith(earlier) for earlier, later in pairwise(pieces))
+    return len(pieces) > 2 and _each_begins_with_the_one_before(pieces)
 
 
-def _cumulative(pieces: Sequence[str]) -> bool:
-    if all(later.startswith(earlier) for earlier, later in pairwise(pieces)):
-        return True
-    return pieces[-1].startswith("".join(pieces[:-1]))
+def _each_begins_with_the_one_before(pieces: Sequence[str]) -> bool:
+    return all(later.startswith(earlier) for earlier, later in pairwise(pieces))
 
 
 def _decode(

@@ -4,8 +4,8 @@
 
 `jsonschema` does the checking. Its validator classes are extended here so that
 each evaluation step spends from a budget, a reference that cannot be resolved
-or that loops accepts anything, a pattern is asserted only where it provably
-runs in linear time, and a subschema cannot switch to an unguarded class.
+or that loops accepts anything, a pattern is asserted only where its cost is
+known to be small (`patterns`), and a subschema cannot switch to an unguarded class.
 """
 
 from __future__ import annotations

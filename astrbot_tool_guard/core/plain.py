@@ -14,7 +14,7 @@ def is_object(value: object) -> TypeGuard[dict[str, Any]]:
     return isinstance(value, dict)
 
 
-def plain(value: object) -> object:
+def as_data(value: object) -> object:
     """Return an SDK's model as the JSON data it stands for, and anything else as it is."""
     dump = getattr(value, "model_dump", None)
     if not callable(dump):

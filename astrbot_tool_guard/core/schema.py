@@ -3,7 +3,7 @@
 Schemas come from plugins and from MCP servers nobody vetted. So: a schema that
 is not valid JSON Schema never fails a call, nothing is ever fetched, and no
 schema can hold the process, since every evaluation spends from a budget and
-patterns are asserted only where they provably run in linear time. Whatever was
+patterns are asserted only where their cost is known to be small. Whatever was
 not checked is said, never passed over in silence.
 
 `jsonschema` is loaded when a schema first has to be judged: for `strict`, or

@@ -5,9 +5,10 @@ tool display go on as for any result; only in place of the run stands the error.
 Each call of a guarded answer gets exactly one result. Calls that did not come from
 one are not touched.
 
-A call is known by its id, which the loop tells before each execution, and by its
-turn among the calls of its tool: so an invalid call does not run either when the
-guard is switched off in between.
+Which answer is executed is known by the ids, names and arguments of its calls, since
+other answers may have come in between. A call is known by its id, which the loop tells
+before each execution, and by its turn among the calls of its tool: so an invalid call
+does not run either when the guard is switched off in between.
 """
 
 from __future__ import annotations
@@ -73,7 +74,7 @@ class ExecutionStage:
             response = args[1] if len(args) > 1 else kwargs["llm_response"]
             if isinstance(stream, AsyncGenerator):
                 handling = Handling(run.waiting, response)
-                run.take_waiting()
+                run.forget_waiting()
                 return relay(
                     stream,
                     partial(_handling, run, handling),

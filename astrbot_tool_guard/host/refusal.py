@@ -63,7 +63,7 @@ class Refusals:
             self._started()
             if isinstance(stream, AsyncGenerator):
                 run = run_of(runner)
-                run.take_waiting()  # what an earlier step left was never executed
+                run.forget_waiting()  # what an earlier step left was never executed
                 return relay(
                     stream,
                     partial(self._inside, runner, run),

@@ -58,10 +58,9 @@ class Run:
                 self.waiting = (self.waiting[0], *self.waiting[2:])
             self.turns.clear()
 
-    def take_waiting(self) -> tuple[tuple[ToolCall, ...], ...]:
-        """Return the answers whose calls are to be executed; they wait no longer."""
-        waiting, self.waiting = self.waiting, ()
-        return waiting
+    def forget_waiting(self) -> None:
+        """Let no answer wait any longer: one is executed now, or none of them will be."""
+        self.waiting = ()
 
     @property
     def runner(self) -> Any | None:
