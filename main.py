@@ -20,19 +20,19 @@ from astrbot.api.star import Context, Star
 from astrbot.core.star.filter.command import GreedyStr
 from astrbot.core.utils.astrbot_path import get_astrbot_plugin_data_path
 
-from .astrbot_tool_guard.backups import Backups
-from .astrbot_tool_guard.chat import Chat
-from .astrbot_tool_guard.commands import Commands
-from .astrbot_tool_guard.doctor import Doctor
-from .astrbot_tool_guard.doctor_chat import DoctorCommands
+from .astrbot_tool_guard.chat.chat import Chat
+from .astrbot_tool_guard.chat.commands import Commands
+from .astrbot_tool_guard.chat.doctor_commands import DoctorCommands
+from .astrbot_tool_guard.doctor.backups import Backups
+from .astrbot_tool_guard.doctor.doctor import Doctor
 from .astrbot_tool_guard.host import console
 from .astrbot_tool_guard.host.conversations import BotConversations
 from .astrbot_tool_guard.host.guard import Guard, install
-from .astrbot_tool_guard.journal import Journal
-from .astrbot_tool_guard.sessions import SessionOverrides
-from .astrbot_tool_guard.settings import Settings
-from .astrbot_tool_guard.tally import Tally
-from .astrbot_tool_guard.texts import say
+from .astrbot_tool_guard.journal.counts import Tally
+from .astrbot_tool_guard.journal.journal import Journal
+from .astrbot_tool_guard.settings.sessions import SessionOverrides
+from .astrbot_tool_guard.settings.settings import Settings
+from .astrbot_tool_guard.texts.texts import say
 
 admin_only = filter.permission_type(filter.PermissionType.ADMIN)
 

@@ -11,15 +11,15 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from .core.answers import assemble
+    from .core.calls.answers import assemble
     from .core.errors import ToolMessageProtocolError
+    from .core.messages.pairing import check_messages, find_violations
+    from .core.messages.repair import repair_messages
     from .core.model import Change, Repair, Violation
-    from .core.pairing import check_messages, find_violations
-    from .core.repair import repair_messages
-    from .events import AttemptRecord, Incident
     from .host.guard import Guard, install
     from .host.transport import call_llm
-    from .settings import Settings
+    from .journal.events import AttemptRecord, Incident
+    from .settings.settings import Settings
 
 __all__ = [
     "AttemptRecord",
@@ -39,20 +39,20 @@ __all__ = [
 ]
 
 _HOME: Final = {
-    "AttemptRecord": ".events",
+    "AttemptRecord": ".journal.events",
     "Change": ".core.model",
     "Guard": ".host.guard",
-    "Incident": ".events",
+    "Incident": ".journal.events",
     "Repair": ".core.model",
-    "Settings": ".settings",
-    "ToolMessageProtocolError": ".protocol",
+    "Settings": ".settings.settings",
+    "ToolMessageProtocolError": ".host.shared_error",
     "Violation": ".core.model",
-    "assemble": ".core.answers",
+    "assemble": ".core.calls.answers",
     "call_llm": ".host.transport",
-    "check_messages": ".core.pairing",
-    "find_violations": ".core.pairing",
+    "check_messages": ".core.messages.pairing",
+    "find_violations": ".core.messages.pairing",
     "install": ".host.guard",
-    "repair_messages": ".core.repair",
+    "repair_messages": ".core.messages.repair",
 }
 
 

@@ -16,7 +16,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final, NoReturn, TextIO
 
-from .terminal import count, shown
+from .cli.terminal import count, shown
 
 FINE: Final = 0
 WRONG: Final = 1
@@ -57,7 +57,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _check(options: argparse.Namespace) -> int:
-    from .core.pairing import find_violations
+    from .core.messages.pairing import find_violations
 
     violations = find_violations(_messages(options.file))
     if options.json:
@@ -70,8 +70,8 @@ def _check(options: argparse.Namespace) -> int:
 
 
 def _repair(options: argparse.Namespace) -> int:
-    from .core.pairing import find_violations
-    from .core.repair import repair_messages
+    from .core.messages.pairing import find_violations
+    from .core.messages.repair import repair_messages
 
     repair = repair_messages(_messages(options.file))
     left = find_violations(repair.messages)
@@ -98,7 +98,7 @@ def _repair(options: argparse.Namespace) -> int:
 
 
 def _assemble(options: argparse.Namespace) -> int:
-    from .core.answers import assemble
+    from .core.calls.answers import assemble
 
     document = _read_json(options.file)
     if not isinstance(document, dict):
@@ -121,8 +121,8 @@ def _assemble(options: argparse.Namespace) -> int:
 
 
 def _doctor(options: argparse.Namespace) -> int:
-    from .database import DatabaseError
-    from .doctor_command import run_doctor
+    from .cli.doctor import run_doctor
+    from .doctor.database import DatabaseError
 
     try:
         is_fine = run_doctor(
@@ -168,7 +168,7 @@ def _print_answer(answer: Mapping[str, Any]) -> None:
 
 def _messages(file: str) -> object:
     """Return the effective messages of an input of `check` or `repair`."""
-    from .core.pairing import effective_messages
+    from .core.messages.pairing import effective_messages
 
     document = _read_json(file)
     if isinstance(document, list):

@@ -11,10 +11,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from astrbot_tool_guard.core.arguments import Checked, check
-from astrbot_tool_guard.core.assembly import CallAssembler
-from astrbot_tool_guard.core.pairing import find_violations
-from astrbot_tool_guard.core.schema import declared_tools
+from astrbot_tool_guard.core.calls.arguments import Checked, check
+from astrbot_tool_guard.core.calls.assembly import CallAssembler
+from astrbot_tool_guard.core.messages.pairing import find_violations
+from astrbot_tool_guard.core.schemas.schema import declared_tools
 
 from . import assemblers, damage, repairers, workloads
 from .measure import Times, side_by_side

@@ -92,9 +92,9 @@ async def guarded(root: Path) -> AsyncIterator[None]:
     from astrbot import logger
 
     from astrbot_tool_guard.host.guard import install
-    from astrbot_tool_guard.journal import Journal
-    from astrbot_tool_guard.settings import Settings
-    from astrbot_tool_guard.tally import Tally
+    from astrbot_tool_guard.journal.counts import Tally
+    from astrbot_tool_guard.journal.journal import Journal
+    from astrbot_tool_guard.settings.settings import Settings
 
     settings = Settings()
     journal = Journal(root / "journal.sqlite3", settings.journal, logger)

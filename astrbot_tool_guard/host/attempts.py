@@ -11,11 +11,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from ..core.calls.verdict import Reason, Verdict
 from ..core.model import DroppedCall, ToolCall
-from ..core.verdict import Reason, Verdict
-from ..events import AttemptRecord, EventBus, Incident, IncidentKind, Outcome
-from .answers import plain_usage
+from ..journal.events import AttemptRecord, EventBus, Incident, IncidentKind, Outcome
 from .call import Call, Transport
+from .protocols.chat_completions.answers import plain_usage
 
 
 @dataclass(frozen=True, slots=True)

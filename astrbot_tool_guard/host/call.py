@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from ..settings import Modes
-from .runs import Run
+from ..settings.settings import Modes
+from .agent.runs import Run
 
 Transport = Literal["stream", "complete"]
 

@@ -15,8 +15,8 @@ from typing import Any, cast
 from astrbot.api.event.filter import CustomFilter
 from astrbot.core.star.star_handler import star_handlers_registry
 
-from ..settings import LanguageSetting
-from ..texts import Language, pick_language
+from ..settings.settings import LanguageSetting
+from ..texts.texts import Language, pick_language
 from .call import provider_id_of
 
 MAX_SAMPLES = 5

@@ -18,7 +18,7 @@ from astrbot.core.utils.session_lock import session_lock_manager
 from sqlalchemy import Text, type_coerce
 from sqlmodel import col, select
 
-from ..stored import StoredConversation
+from ..doctor.stored import StoredConversation
 
 ROWS_AT_ONCE = 20
 

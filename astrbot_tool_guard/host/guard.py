@@ -14,23 +14,19 @@ from typing import Any, cast
 from astrbot import logger
 
 from ..core.errors import ToolMessageProtocolError
-from ..eventlog import EventLog
-from ..events import EventBus, Observer
-from ..protocol import astrbots_own, shared_error
-from ..sessions import SessionOverrides
-from ..settings import Settings
+from ..journal.eventlog import EventLog
+from ..journal.events import EventBus, Observer
+from ..settings.sessions import SessionOverrides
+from ..settings.settings import Settings
+from .agent.execution import ExecutionStage
+from .agent.history import HistoryStage
+from .agent.refusal import Refusals
+from .agent.runs import current_run, current_session
 from .attempts import Clock
 from .call import Call, Providers, Transport, provider_id_of
-from .execution import ExecutionStage
-from .faults import Faults
-from .history import HistoryStage
-from .reading import AnswerDesk
-from .refusal import Refusals
-from .request import RequestStage
-from .response import ResponseStage
-from .runs import current_run, current_session
-from .seams import Seams, SeamStatus, Wrapper
-from .versions import (
+from .seams.faults import Faults
+from .seams.seams import Seams, SeamStatus, Wrapper
+from .seams.versions import (
     API_ERROR,
     CREATE,
     FALLBACK,
@@ -42,6 +38,10 @@ from .versions import (
     RESPONSES_API_ERROR,
     STEP,
 )
+from .shared_error import astrbots_own, shared_error
+from .stages.reading import AnswerDesk
+from .stages.request import RequestStage
+from .stages.response import ResponseStage
 
 _installed: Guard | None = None
 

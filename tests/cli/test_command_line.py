@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 
 from astrbot_tool_guard.__main__ import main
-from astrbot_tool_guard.core.matching import NEUTRAL_RESULT
+from astrbot_tool_guard.core.messages.matching import NEUTRAL_RESULT
 from tests.conftest import cases
-from tests.core.histories import declares, result, user
+from tests.core.messages.histories import declares, result, user
 
 ROOT = Path(__file__).parents[2]
 

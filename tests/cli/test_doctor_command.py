@@ -13,10 +13,10 @@ from typing import Any
 
 import pytest
 
-from astrbot_tool_guard import database
 from astrbot_tool_guard.__main__ import main
-from astrbot_tool_guard.terminal import ProgressBar
-from tests.core.histories import says, user
+from astrbot_tool_guard.cli.terminal import ProgressBar
+from astrbot_tool_guard.doctor import database
+from tests.core.messages.histories import says, user
 from tests.doctor.conftest import Bot, broken, empty_database, healthy, stopped
 
 __all__ = ["empty_database", "stopped"]  # fixtures

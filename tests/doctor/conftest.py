@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tests.core.histories import declares, result, says, user
+from tests.core.messages.histories import declares, result, says, user
 
 
 class Bot:

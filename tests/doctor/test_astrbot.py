@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 
-from astrbot_tool_guard import database
-from astrbot_tool_guard.core.history import mend_history
-from astrbot_tool_guard.core.pairing import find_violations
-from astrbot_tool_guard.database import DatabaseError, examine_database, mend_database
-from tests.core.histories import damaged_lists, declares, result, user
+from astrbot_tool_guard.core.messages.history import mend_history
+from astrbot_tool_guard.core.messages.pairing import find_violations
+from astrbot_tool_guard.doctor import database
+from astrbot_tool_guard.doctor.database import DatabaseError, examine_database, mend_database
+from tests.core.messages.histories import damaged_lists, declares, result, user
 from tests.doctor.conftest import Bot, broken
 
 CHECKPOINT = {"role": "_checkpoint", "content": {"id": "turn-1"}}

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from astrbot_tool_guard import backups as module
-from astrbot_tool_guard.backups import KEPT_REPAIRS, Backup, Backups
-from tests.core.histories import user
+from astrbot_tool_guard.doctor import backups as module
+from astrbot_tool_guard.doctor.backups import KEPT_REPAIRS, Backup, Backups
+from tests.core.messages.histories import user
 
 
 def save(backups: Backups, session: str = "s", before: object = None, plan: str = "p") -> Backup:

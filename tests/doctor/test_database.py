@@ -19,11 +19,16 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from astrbot_tool_guard import database
-from astrbot_tool_guard.core.matching import NEUTRAL_RESULT
-from astrbot_tool_guard.database import DatabaseError, Mended, examine_database, mend_database
-from astrbot_tool_guard.doctor import Diagnosis, Tally
-from tests.core.histories import damaged_lists, declares, result, says, user
+from astrbot_tool_guard.core.messages.matching import NEUTRAL_RESULT
+from astrbot_tool_guard.doctor import database
+from astrbot_tool_guard.doctor.database import (
+    DatabaseError,
+    Mended,
+    examine_database,
+    mend_database,
+)
+from astrbot_tool_guard.doctor.doctor import Diagnosis, Tally
+from tests.core.messages.histories import damaged_lists, declares, result, says, user
 from tests.doctor.conftest import Bot, broken, healthy
 
 ROOT = Path(__file__).parents[2]
@@ -477,7 +482,7 @@ class TestFaults:
         script = f"""
             import os, sys
             from pathlib import Path
-            from astrbot_tool_guard import database
+            from astrbot_tool_guard.doctor import database
 
             work = database.{moment}
 

@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
-from astrbot_tool_guard.backups import KEPT_REPAIRS, Backups
-from astrbot_tool_guard.core.matching import NEUTRAL_RESULT
-from astrbot_tool_guard.doctor import MAX_PLANS, Applied, Doctor, Undone
-from astrbot_tool_guard.stored import StoredConversation, fingerprint
-from tests.core.histories import declares, result, says, user
+from astrbot_tool_guard.core.messages.matching import NEUTRAL_RESULT
+from astrbot_tool_guard.doctor.backups import KEPT_REPAIRS, Backups
+from astrbot_tool_guard.doctor.doctor import MAX_PLANS, Applied, Doctor, Undone
+from astrbot_tool_guard.doctor.stored import StoredConversation, fingerprint
+from tests.core.messages.histories import declares, result, says, user
 from tests.doctor.conftest import broken, healthy
 
 MENDED = [user("hi"), declares("a"), result("a", NEUTRAL_RESULT), says("sorry")]

@@ -15,11 +15,11 @@ from typing import Any
 from openai.types.chat import ChatCompletion
 
 from astrbot_tool_guard import assemble, check_messages, find_violations, repair_messages
-from astrbot_tool_guard.core.assembly import MAX_CALLS
+from astrbot_tool_guard.core.calls.assembly import MAX_CALLS
 from astrbot_tool_guard.core.errors import ToolMessageProtocolError
-from astrbot_tool_guard.core.pairing import effective_messages
-from astrbot_tool_guard.events import AttemptRecord, EventBus, Incident
-from astrbot_tool_guard.settings import Settings
+from astrbot_tool_guard.core.messages.pairing import effective_messages
+from astrbot_tool_guard.journal.events import AttemptRecord, EventBus, Incident
+from astrbot_tool_guard.settings.settings import Settings
 
 LOGGER = logging.getLogger("fuzz")
 LOGGER.addHandler(logging.NullHandler())
@@ -103,10 +103,10 @@ TARGETS: Mapping[str, tuple[Target, tuple[str, ...]]] = {
 async def _stream(value: Any) -> None:
     from astrbot_tool_guard.host.attempts import Clock
     from astrbot_tool_guard.host.call import Call
-    from astrbot_tool_guard.host.faults import Faults
-    from astrbot_tool_guard.host.reading import AnswerDesk
-    from astrbot_tool_guard.host.response import ResponseStage
-    from astrbot_tool_guard.host.uncast import as_chunk
+    from astrbot_tool_guard.host.protocols.chat_completions.uncast import as_chunk
+    from astrbot_tool_guard.host.seams.faults import Faults
+    from astrbot_tool_guard.host.stages.reading import AnswerDesk
+    from astrbot_tool_guard.host.stages.response import ResponseStage
 
     given = value if isinstance(value, dict) else {"chunks": value}
     told: list[Any] = []

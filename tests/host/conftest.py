@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from astrbot_tool_guard.events import AttemptRecord, Event, Incident
 from astrbot_tool_guard.host.guard import Guard, install
-from tests.host.wrapping import on_seams
+from astrbot_tool_guard.journal.events import AttemptRecord, Event, Incident
+from tests.host.seams.wrapping import on_seams
 
 
 @dataclass(slots=True)

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tests.host.lists import BROKEN
+from tests.host.stages.lists import BROKEN
 from tests.support.answers import Gate, Held, say
 from tests.support.bot import ADMIN, MAIN, Bot
 from tools.package import build

@@ -6,10 +6,10 @@ import asyncio
 
 from sqlalchemy import text
 
+from astrbot_tool_guard.doctor.stored import StoredConversation
 from astrbot_tool_guard.host import conversations
 from astrbot_tool_guard.host.conversations import BotConversations
-from astrbot_tool_guard.stored import StoredConversation
-from tests.host.lists import HALF_ANSWERED, HEALTHY
+from tests.host.stages.lists import HALF_ANSWERED, HEALTHY
 from tests.support.answers import Gate, Held, say
 from tests.support.bot import Bot
 

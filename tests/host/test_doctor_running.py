@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from astrbot_tool_guard.backups import Backups
-from astrbot_tool_guard.core.pairing import find_violations
-from astrbot_tool_guard.doctor import Applied, Doctor, Undone
+from astrbot_tool_guard.core.messages.pairing import find_violations
+from astrbot_tool_guard.doctor.backups import Backups
+from astrbot_tool_guard.doctor.doctor import Applied, Doctor, Undone
 from astrbot_tool_guard.host.conversations import BotConversations
 from astrbot_tool_guard.host.guard import Guard
-from tests.host.lists import HALF_ANSWERED, HEALTHY
+from tests.host.stages.lists import HALF_ANSWERED, HEALTHY
 from tests.support.answers import Gate, Held, say
 from tests.support.bot import Bot
 

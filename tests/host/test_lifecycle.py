@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from tests.host.lists import HALF_ANSWERED
-from tests.host.wrapping import SEAMS, on_seams, owner_of, wrappers_on
+from tests.host.seams.wrapping import SEAMS, on_seams, owner_of, wrappers_on
+from tests.host.stages.lists import HALF_ANSWERED
 from tests.support.bot import ADMIN, Bot
 from tools.package import NAME, build
 

@@ -17,14 +17,14 @@ import pytest
 import wrapt
 
 from astrbot_tool_guard.core.errors import ToolMessageProtocolError
-from astrbot_tool_guard.events import AttemptRecord, Event
-from astrbot_tool_guard.host import seams
 from astrbot_tool_guard.host.guard import Guard, install
-from astrbot_tool_guard.host.seams import Seam
-from tests.host.lists import HALF_ANSWERED
-from tests.host.test_request_turns import is_blocked
-from tests.host.test_response_turns import BROKEN
-from tests.host.wrapping import SEAMS, on_seams, owner_of, wrappers_on
+from astrbot_tool_guard.host.seams import seams
+from astrbot_tool_guard.host.seams.seams import Seam
+from astrbot_tool_guard.journal.events import AttemptRecord, Event
+from tests.host.seams.wrapping import SEAMS, on_seams, owner_of, wrappers_on
+from tests.host.stages.lists import HALF_ANSWERED
+from tests.host.stages.test_request_turns import is_blocked
+from tests.host.stages.test_response_turns import BROKEN
 from tests.support.answers import Gate, Held, call, calls, say
 from tests.support.bot import Bot
 

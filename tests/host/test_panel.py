@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from astrbot_tool_guard.settings import Settings
+from astrbot_tool_guard.settings.settings import Settings
 
 ROOT = Path(__file__).parents[2]
 LOCALES = ["zh-CN", "en-US"]

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from tests.host.lists import BROKEN
 from tests.host.running import RunningAstrBot
+from tests.host.stages.lists import BROKEN
 from tests.support.answers import say
 from tests.support.bot import base_config, write_config
 from tests.support.model_server import ModelServer

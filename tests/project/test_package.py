@@ -36,7 +36,7 @@ def test_it_holds_what_an_operator_needs(package: Path) -> None:
     assert names >= {"main.py", "metadata.yaml", "_conf_schema.json", "requirements.txt"}
     assert names >= {"logo.png", "README.md", "CHANGELOG.md", "LICENSE"}
     assert ".astrbot-plugin/i18n/zh-CN.json" in names
-    assert "astrbot_tool_guard/core/pairing.py" in names
+    assert "astrbot_tool_guard/core/messages/pairing.py" in names
 
 
 def test_it_holds_nothing_of_the_workshop(package: Path) -> None:

@@ -1,6 +1,6 @@
 """Where the supported versions of AstrBot differ in what the tests use of it, as data.
 
-The product's own differences are in `astrbot_tool_guard.host.versions`.
+The product's own differences are in `astrbot_tool_guard.host.seams.versions`.
 """
 
 from __future__ import annotations

@@ -31,7 +31,7 @@ def pytest_collection_finish() -> None:
     """Install the guard, and count what passes through each of its wrappers."""
     global _guard
     from astrbot_tool_guard.host.guard import install
-    from astrbot_tool_guard.host.seams import Seam, Seams
+    from astrbot_tool_guard.host.seams.seams import Seam, Seams
 
     attach = Seams.attach
 
