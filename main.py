@@ -28,7 +28,7 @@ from .astrbot_tool_guard.doctor.doctor import Doctor
 from .astrbot_tool_guard.host import console
 from .astrbot_tool_guard.host.conversations import BotConversations
 from .astrbot_tool_guard.host.guard import Guard, install
-from .astrbot_tool_guard.journal.counts import Tally
+from .astrbot_tool_guard.journal.counts import Counts
 from .astrbot_tool_guard.journal.journal import Journal
 from .astrbot_tool_guard.settings.sessions import SessionOverrides
 from .astrbot_tool_guard.settings.settings import Settings
@@ -82,7 +82,7 @@ class ToolCallGuard(Star):
         await self.journal.open()
         self.guard = guard = install(settings, sessions=sessions)
         guard.watch(self.context.get_all_providers)
-        tally = Tally()
+        tally = Counts()
         guard.subscribe(tally.observe)
         guard.subscribe(self.journal.observe)
         conversations = BotConversations(self.context.conversation_manager)

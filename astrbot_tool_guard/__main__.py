@@ -16,7 +16,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final, NoReturn, TextIO
 
-from .cli.terminal import count, shown
+from .texts.lines import count, shown
 
 FINE: Final = 0
 WRONG: Final = 1

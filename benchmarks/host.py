@@ -92,7 +92,7 @@ async def guarded(root: Path) -> AsyncIterator[None]:
     from astrbot import logger
 
     from astrbot_tool_guard.host.guard import install
-    from astrbot_tool_guard.journal.counts import Tally
+    from astrbot_tool_guard.journal.counts import Counts
     from astrbot_tool_guard.journal.journal import Journal
     from astrbot_tool_guard.settings.settings import Settings
 
@@ -100,7 +100,7 @@ async def guarded(root: Path) -> AsyncIterator[None]:
     journal = Journal(root / "journal.sqlite3", settings.journal, logger)
     await journal.open()
     guard = install(settings)
-    guard.subscribe(Tally().observe)
+    guard.subscribe(Counts().observe)
     guard.subscribe(journal.observe)
     try:
         yield

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import Protocol
 
-from ..journal.counts import Tally
+from ..journal.counts import Counts
 from ..journal.events import Incident
 from ..journal.journal import Journal
 from ..journal.store import Entry
@@ -31,7 +31,7 @@ MAX_TOOLS = 3
 MAX_SHAPE = 160
 
 
-class SeamStatus(Protocol):
+class SeamLine(Protocol):
     """What `status` reads of a seam."""
 
     @property
@@ -80,8 +80,8 @@ class Commands:
         sessions: SessionOverrides,
         journal: Journal,
         doctor: DoctorCommands,
-        tally: Tally,
-        seams: Callable[[], Iterable[SeamStatus]],
+        tally: Counts,
+        seams: Callable[[], Iterable[SeamLine]],
         versions: Callable[[], Mapping[str, str]],
     ) -> None:
         self._settings = settings

@@ -16,7 +16,8 @@ from typing import Final
 
 from ..doctor.database import Mended, examine_database, mend_database
 from ..doctor.doctor import Diagnosis, Tally
-from .terminal import ProgressBar, count, shown
+from ..texts.lines import count, shown
+from .terminal import ProgressBar
 
 IN_MEMORY: Final = 1 << 20
 """Characters of output kept in memory before the rest goes to a temporary file."""

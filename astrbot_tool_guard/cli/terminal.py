@@ -1,24 +1,10 @@
-"""What a terminal is shown: text that cannot drive it, counts, and progress.
-
-Names out of files and databases are other people's text. Nothing of it reaches a
-terminal as a control character or as a second line.
-"""
+"""What a terminal is shown while something takes long."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable
 from typing import Final, TextIO
-
-
-def shown(text: str) -> str:
-    """Return text from outside as a terminal may show it: one line, no control characters."""
-    return text if text.isprintable() else ascii(text)[1:-1]
-
-
-def count(number: int, noun: str, plural: str | None = None) -> str:
-    """Return a number with its noun in the right form."""
-    return f"{number} {noun if number == 1 else plural or noun + 's'}"
 
 
 class ProgressBar:

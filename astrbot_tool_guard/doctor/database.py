@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, cast
 
-from ..cli.terminal import shown
+from ..texts.lines import shown
 from .doctor import Diagnosis, Tally, diagnose
 from .stored import StoredConversation
 

@@ -16,7 +16,7 @@ MAX_SESSIONS = 500
 """Sessions whose last block is remembered; the longest unblocked go first."""
 
 
-class Tally:
+class Counts:
     """Counts events; subscribe `observe` to an `EventBus`."""
 
     def __init__(self) -> None:

@@ -20,7 +20,7 @@ from astrbot_tool_guard.core.calls.verdict import Reason
 from astrbot_tool_guard.core.messages.advisories import AdvisoryAction, AdvisoryKind
 from astrbot_tool_guard.core.messages.repair import Action
 from astrbot_tool_guard.core.model import ProblemKind, Rule
-from astrbot_tool_guard.journal.counts import Tally
+from astrbot_tool_guard.journal.counts import Counts
 from astrbot_tool_guard.journal.events import Event, IncidentKind
 from astrbot_tool_guard.journal.journal import Journal
 from astrbot_tool_guard.settings.sessions import SessionOverrides
@@ -52,7 +52,7 @@ class Console:
     def __init__(self, path: Path, *, journal: JournalSettings) -> None:
         self.settings = Settings(providers={"src/model": {"request_guard": "observe"}})
         self.sessions = SessionOverrides()
-        self.tally = Tally()
+        self.tally = Counts()
         self.journal = Journal(path, journal, logging.getLogger("test"), clock=lambda: NOW)
         self.seams: list[Seam] = [Seam("sdk request"), Seam("agent step")]
         self.commands = Commands(

@@ -10,7 +10,7 @@ import pytest
 
 from astrbot_tool_guard.journal import counts as tally
 from astrbot_tool_guard.journal import eventlog
-from astrbot_tool_guard.journal.counts import Tally
+from astrbot_tool_guard.journal.counts import Counts
 from astrbot_tool_guard.journal.eventlog import LINES_PER_WINDOW, WINDOW_SECONDS, EventLog
 from astrbot_tool_guard.journal.events import IncidentKind
 
@@ -19,7 +19,7 @@ from .events import attempt, incident
 
 class TestTally:
     def test_it_counts_attempts_by_outcome_and_incidents_by_kind(self):
-        counted = Tally()
+        counted = Counts()
         for event in (attempt(), attempt(outcome="blocked"), attempt(), incident()):
             counted.observe(event)
         assert counted.counts() == {
@@ -30,7 +30,7 @@ class TestTally:
         }
 
     def test_it_remembers_the_last_block_of_each_session(self):
-        counted = Tally()
+        counted = Counts()
         counted.observe(incident(at=1.0))
         counted.observe(incident(at=2.0))
         counted.observe(incident(at=3.0, kind="request_repaired"))
@@ -40,7 +40,7 @@ class TestTally:
 
     def test_it_forgets_the_sessions_that_were_blocked_longest_ago(self, monkeypatch):
         monkeypatch.setattr(tally, "MAX_SESSIONS", 2)
-        counted = Tally()
+        counted = Counts()
         for session in ("a", "b", "a", "c"):
             counted.observe(incident(session=session))
         assert counted.last_blocked("b") is None

@@ -18,7 +18,8 @@ from .. import jsontext
 from ..jsontext import JsonTextError
 from ..model import Problem, Validation
 from ..plain import is_object
-from ..schemas.schema import ToolSchema, missing_required
+from ..schemas.problems import missing_required
+from ..schemas.schema import ToolSchema
 
 MAX_ARGUMENT_CHARS: Final = 4 * 1024 * 1024
 """Characters of one call's arguments beyond which it is refused."""

@@ -30,7 +30,7 @@ Key = str | tuple[str, object]
 """What ids are compared by: a string itself, or a type and a value."""
 
 
-class Call:
+class Declared:
     """A declared call and the result that answers it.
 
     Attributes:
@@ -87,7 +87,7 @@ class Result:
         self.is_adjacent = is_adjacent
         content = fields.get("content")
         self.is_neutral = isinstance(content, str) and content == NEUTRAL_RESULT
-        self.answers: Call | None = None
+        self.answers: Declared | None = None
 
 
 class Region:
@@ -108,13 +108,13 @@ class Region:
         self.number = number
         self.start = start
         self.end = end
-        self.calls: list[Call] = []
+        self.calls: list[Declared] = []
         self.results: list[Result] = []
         self.leftovers: list[Result] = []
-        self._waiting: dict[Key, deque[Call]] | None = None
+        self._waiting: dict[Key, deque[Declared]] | None = None
 
     @property
-    def waiting(self) -> dict[Key, deque[Call]]:
+    def waiting(self) -> dict[Key, deque[Declared]]:
         """For each id it declares, the calls that wait for a real result.
 
         First those without any, then those with a neutral one.
@@ -205,7 +205,7 @@ class _Walk:
             region = self.regions[number] = Region(number, start, end)
             if number >= 0:
                 calls = declared_calls(self._messages[start])
-                region.calls = [Call(number, index, call) for index, call in enumerate(calls)]
+                region.calls = [Declared(number, index, call) for index, call in enumerate(calls)]
             self._read_results(region)
         return region
 
@@ -266,7 +266,7 @@ def _match_equal(region: Region) -> None:
 
 def _match_alike(region: Region) -> None:
     """Step 3: ids that only white space or their type tells apart, if unique."""
-    calls: dict[str, list[Call]] = {}
+    calls: dict[str, list[Declared]] = {}
     for call in region.calls:
         alike = _alike(call.id)
         if call.is_open and alike is not None:
@@ -302,7 +302,7 @@ def _match_missing(region: Region) -> None:
         call.id, call.key, call.adopted = result.id, result.key, True
 
 
-def _answer(call: Call, result: Result) -> None:
+def _answer(call: Declared, result: Result) -> None:
     if call.result is not None:
         call.result.answers = None
     call.result = result
@@ -338,9 +338,9 @@ def _alike(value: object) -> str | None:
     return None
 
 
-def _has_result(call: Call) -> bool:
+def _has_result(call: Declared) -> bool:
     return call.result is not None
 
 
-def _call_index(call: Call) -> int:
+def _call_index(call: Declared) -> int:
     return call.index

@@ -15,7 +15,7 @@ from typing import Literal, cast
 
 from ..ids import ordinal_id
 from ..model import Change, Repair
-from .matching import NEUTRAL_RESULT, Call, Region, Result, match_results
+from .matching import NEUTRAL_RESULT, Declared, Region, Result, match_results
 from .pairing import Groups, JsonObject, as_object, declared_calls, declared_ids, read_groups
 from .shapes import mend_shapes
 
@@ -146,8 +146,8 @@ class _Rebuilt:
                 self._note("result_dropped", result.index, _why_dropped(result))
             elif result.is_adjacent and call.region == region.number:
                 self._result(result, call)
-        moved: list[tuple[Result, Call]] = []
-        unanswered: list[Call] = []
+        moved: list[tuple[Result, Declared]] = []
+        unanswered: list[Declared] = []
         for call in region.calls:
             result = call.result
             if result is None:
@@ -164,7 +164,7 @@ class _Rebuilt:
             self._add(neutral, None)
             self._note("result_added", region.start, f"call {call.index} has no recorded result")
 
-    def _result(self, result: Result, call: Call) -> None:
+    def _result(self, result: Result, call: Declared) -> None:
         message = self._source[result.index]
         if not (isinstance(result.id, str) and result.id == call.id):
             message = {**result.fields, "tool_call_id": call.id}
@@ -214,7 +214,7 @@ def _why_dropped(result: Result) -> str:
     return "no call is left that it answers"
 
 
-def _position(moved: tuple[Result, Call]) -> int:
+def _position(moved: tuple[Result, Declared]) -> int:
     return moved[0].index
 
 

@@ -22,7 +22,7 @@ from jsonschema.exceptions import ValidationError
 
 from ..model import Problem
 from .keywords import GUARDED, Effort, OverBudgetError, effort_now
-from .schema import missing_required, shown
+from .problems import missing_required, shown
 
 MAX_STEPS: Final = 2_000
 """Subschema evaluations one check of arguments may take."""

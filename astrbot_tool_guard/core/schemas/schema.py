@@ -30,7 +30,6 @@ SMALL_BYTES: Final = 2 * 1024
 """Size up to which a schema is judged within a few milliseconds."""
 
 MAX_CACHED_SCHEMAS: Final = 256
-MAX_NAME_CHARS: Final = 64
 
 _COMPOSING: Final = frozenset(
     {"$ref", "$dynamicRef", "allOf", "anyOf", "oneOf", "if", "patternProperties"}
@@ -140,18 +139,6 @@ def declared_tools(tools: object) -> dict[str, ToolSchema]:
             else:
                 declared[name] = ToolSchema(True)
     return declared
-
-
-def shown(name: object) -> str:
-    """Return a declared name as it may stand in a problem: bounded in length."""
-    text = str(name)
-    return text if len(text) <= MAX_NAME_CHARS else text[: MAX_NAME_CHARS - 1] + "…"
-
-
-def missing_required(name: str, parent: str = "") -> Problem:
-    """Return the problem of a required property that is absent."""
-    path = f"{parent}.{shown(name)}" if parent else shown(name)
-    return Problem("missing_required", path, f'"{shown(name)}" is required')
 
 
 def _required_names(parameters: Mapping[str, Any] | bool) -> tuple[str, ...]:
