@@ -45,6 +45,12 @@ class AttemptRecord:
         reason: Why, for everything but plain `accepted`.
         recovery_action: What followed, e.g. `retry_streaming`.
         error: The exception's type name, for `failed`.
+        protocol: Which protocol it went by; a key of `host.protocols`.
+        turn: Which agent run it belongs to, the same for all of its requests; `""`
+            for a request outside of every run.
+        mended: What was read or put right in the answer without anybody noticing,
+            by the names of `core.calls.readings`.
+        invalid: Kinds of the problems of its calls, as `core.model.ProblemKind`.
         metadata: Further facts in memory, raw arguments among them
             (`invalid_tool_calls`): for observers, never for logs.
     """
@@ -64,6 +70,10 @@ class AttemptRecord:
     reason: str | None = None
     recovery_action: str | None = None
     error: str | None = None
+    protocol: str = "chat_completions"
+    turn: str = ""
+    mended: tuple[str, ...] = ()
+    invalid: tuple[str, ...] = ()
     metadata: Mapping[str, object] = field(default_factory=dict[str, object])
 
 
@@ -80,6 +90,7 @@ class Incident:
         tools: Names of the tools concerned.
         problems: Rules with indexes, or problem kinds with paths; no content.
         outcome: What was done about it, one word or two.
+        turn: As in `AttemptRecord`.
         arguments: Raw argument text per tool, in memory only: the journal
             stores their shape, or a redacted form when told to capture them.
     """
@@ -92,6 +103,7 @@ class Incident:
     tools: tuple[str, ...] = ()
     problems: tuple[str, ...] = ()
     outcome: str = ""
+    turn: str = ""
     arguments: tuple[str | None, ...] = ()
 
 
