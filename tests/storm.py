@@ -30,7 +30,7 @@ from tests.support.model_server import ModelServer, Request
 from tests.support.strictness import refusal
 
 MARK = re.compile(r"storm-\d+-end")
-OURS = ("Run", "Handling", "GuardedExecutor", "StreamedAnswer", "StreamReader", "CallAssembler")
+OURS = ("Run", "Handling", "GuardedExecutor", "StreamedAnswer", "ChatReader", "CallAssembler")
 GENERATORS_DEEP = 8
 """More than AstrBot's generators and ours are nested in a turn."""
 AT_ONCE = 100

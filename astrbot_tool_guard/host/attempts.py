@@ -15,7 +15,6 @@ from ..core.calls.verdict import Reason, Verdict
 from ..core.model import DroppedCall, ToolCall
 from ..journal.events import AttemptRecord, EventBus, Incident, IncidentKind, Outcome
 from .call import Call, Transport
-from .protocols.chat_completions.answers import plain_usage
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +78,7 @@ class Attempt:
         reason: str | None = None,
         recovery_action: str | None = None,
         error: BaseException | None = None,
+        mended: Iterable[str] = (),
         metadata: Mapping[str, object] | None = None,
     ) -> None:
         """Tell what became of it; without effect when that was told already."""
@@ -97,12 +97,16 @@ class Attempt:
                 duration_ms=self.elapsed * 1000,
                 ttft_ms=None if first is None else (first - self._start) * 1000,
                 finish_reason=finish_reason,
-                usage=plain_usage(usage),
+                usage=dict(usage) if isinstance(usage, Mapping) else None,
                 tool_calls_count=len(calls),
                 outcome=outcome,
                 reason=reason,
                 recovery_action=recovery_action,
                 error=None if error is None else type(error).__name__,
+                protocol=self._call.protocol,
+                turn=self._call.turn,
+                mended=tuple(sorted(mended)),
+                invalid=tuple(dict.fromkeys(p.kind for c in calls for p in c.problems)),
                 metadata=metadata or {},
             )
         )
@@ -162,6 +166,7 @@ class Reports:
                 tools=tuple(each.name for each in concerned),
                 problems=problems or tuple(dict.fromkeys(found)),
                 outcome=outcome,
+                turn=call.turn,
                 arguments=tuple(each.raw_arguments for each in concerned),
             )
         )

@@ -25,7 +25,9 @@ class Call:
         run: The agent run it belongs to; `None` for a request outside of one.
         modes: What is in force for it.
         transport: How the caller wants the answer.
-        tools: The tools it declares to the model.
+        tools: The tools it declares to the model, in the shape of Chat Completions.
+        answers: How many answers it asks for (`n`), where it says so.
+        protocol: Which protocol it goes by; as in `AttemptRecord.protocol`.
         timeout: Seconds the provider has for the answer, where it says so.
     """
 
@@ -37,7 +39,14 @@ class Call:
     modes: Modes
     transport: Transport
     tools: Any = None
+    answers: Any = None
+    protocol: str = "chat_completions"
     timeout: float | None = None
+
+    @property
+    def turn(self) -> str:
+        """The id of its agent run, `""` outside of every run."""
+        return self.run.id if self.run is not None else ""
 
     @property
     def checks_requests(self) -> bool:

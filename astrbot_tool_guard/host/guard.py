@@ -14,6 +14,7 @@ from typing import Any, cast
 from astrbot import logger
 
 from ..core.errors import ToolMessageProtocolError
+from ..core.messages.pairing import effective
 from ..journal.eventlog import EventLog
 from ..journal.events import EventBus, Observer
 from ..settings.sessions import SessionOverrides
@@ -24,6 +25,7 @@ from .agent.refusal import Refusals
 from .agent.runs import current_run, current_session
 from .attempts import Clock
 from .call import Call, Providers, Transport, provider_id_of
+from .protocols.chat_completions.sending import DIALECT, send
 from .seams.faults import Faults
 from .seams.seams import Seams, SeamStatus, Wrapper
 from .seams.versions import (
@@ -156,8 +158,8 @@ class Guard:
     ) -> Any:
         request = kwargs
         with self._faults.contained("request stage"):
-            request = self._request.settle(kwargs, call)
-        return await self._response.send(wrapped, args, request, call)
+            request = self._request.settle(DIALECT, kwargs, call)
+        return await send(self._response, wrapped, args, request, call)
 
     def _payload(
         self,
@@ -198,7 +200,8 @@ class Guard:
             run=current_run(),
             modes=self.settings.resolve(provider_id, overrides),
             transport=transport,
-            tools=request.get("tools"),
+            tools=effective(request, "tools"),
+            answers=effective(request, "n"),
             timeout=float(timeout) if isinstance(timeout, int | float) else None,
         )
 

@@ -103,6 +103,7 @@ TARGETS: Mapping[str, tuple[Target, tuple[str, ...]]] = {
 async def _stream(value: Any) -> None:
     from astrbot_tool_guard.host.attempts import Clock
     from astrbot_tool_guard.host.call import Call
+    from astrbot_tool_guard.host.protocols.chat_completions.sending import send
     from astrbot_tool_guard.host.protocols.chat_completions.uncast import as_chunk
     from astrbot_tool_guard.host.seams.faults import Faults
     from astrbot_tool_guard.host.stages.reading import AnswerDesk
@@ -131,7 +132,7 @@ async def _stream(value: Any) -> None:
         chunks = given.get("chunks")
         return _events([as_chunk(each) for each in (chunks if isinstance(chunks, list) else [])])
 
-    came = await ResponseStage(desk).send(create, (), {"stream": not whole}, call)
+    came = await send(ResponseStage(desk), create, (), {"stream": not whole}, call)
     entries: list[Any] = []
     if whole:
         choice = came.choices[0] if isinstance(came.choices, list) and came.choices else None
@@ -148,12 +149,19 @@ async def _stream(value: Any) -> None:
         ["accepted"],
         ["accepted_degraded"],
     )
+    if not any(_is_named(entry) for entry in entries):
+        return  # nothing but nameless calls is AstrBot's, as it came
     ids = [entry.id for entry in entries]
     assert all(isinstance(each, str) and each for each in ids)
     assert len(set(ids)) == len(ids)
     for entry in entries:
         assert entry.function.name.strip()
         assert isinstance(json.loads(entry.function.arguments), dict)
+
+
+def _is_named(entry: Any) -> bool:
+    name = getattr(getattr(entry, "function", None), "name", None)
+    return isinstance(name, str) and bool(name.strip())
 
 
 async def _events(chunks: list[Any]) -> Any:

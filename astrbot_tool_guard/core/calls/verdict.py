@@ -38,7 +38,7 @@ class Verdict:
 ACCEPT: Final = Verdict("accept", None)
 
 
-def judge(calls: tuple[ToolCall, ...], *, may_retry: bool) -> Verdict:
+def judge(calls: tuple[ToolCall, ...], *, may_retry: bool, only_nameless: bool = False) -> Verdict:
     """Return the verdict on the calls of one answer.
 
     Args:
@@ -47,7 +47,12 @@ def judge(calls: tuple[ToolCall, ...], *, may_retry: bool) -> Verdict:
             again, as AstrBot's older guards did, but never refused.
         may_retry: Whether the answer was streamed, was not a retry itself, and
             leaves the time.
+        only_nameless: Whether the answer is nothing but calls without a name. The
+            host tells the model what is wrong with those, so such an answer is asked
+            for again, and is the host's if that does not help.
     """
+    if only_nameless:
+        return Verdict("retry" if may_retry else "degrade", "stream_invalid_tool_call")
     invalid = [call for call in calls if not call.valid]
     empty = [call for call in calls if call.blank and call.missing]
     if not invalid and not (empty and may_retry):

@@ -56,18 +56,24 @@ def check_messages(messages: object) -> None:
 
 
 def effective_messages(request: Mapping[str, object]) -> object:
-    """Return what a request sends as its messages.
+    """Return what a request sends as its messages; see `effective`."""
+    return effective(request, "messages")
 
-    The SDK merges `extra_body` over the body, so its `messages` wins wherever
-    that key exists, also when its value is `None`.
+
+def effective(request: Mapping[str, object], name: str) -> object:
+    """Return what a request sends under a name.
+
+    The SDK merges `extra_body` over the body, so that wins wherever the key exists,
+    also when its value is `None`.
 
     Args:
-        request: Arguments of a Chat Completions request.
+        request: Arguments of the SDK's function.
+        name: `messages`, `tools`, ...
     """
     extra_body = request.get("extra_body")
-    if isinstance(extra_body, Mapping) and "messages" in extra_body:
-        return cast("Mapping[str, object]", extra_body)["messages"]
-    return request.get("messages")
+    if isinstance(extra_body, Mapping) and name in extra_body:
+        return cast("Mapping[str, object]", extra_body)[name]
+    return request.get(name)
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,7 @@ between the items, it would leak into whoever takes them.
 
 from __future__ import annotations
 
+import secrets
 import weakref
 from collections import Counter
 from collections.abc import Iterator
@@ -28,6 +29,7 @@ class Run:
     """What the guard knows about one agent run; one for each runner.
 
     Attributes:
+        id: What its requests and incidents have in common in the journal.
         awaits_refusal: Whether the runner's provider loop is under way and turns
             back an exception that goes past its fallback.
         refusal: The sentence for the user, once a request of the run was blocked.
@@ -39,11 +41,13 @@ class Run:
     def __init__(self, runner: Any) -> None:
         # The runner owns the run, in `_runs`: a strong reference would keep both.
         self._runner = weakref.ref(runner)
+        self.id = secrets.token_hex(6)
         self.awaits_refusal = False
         self.refusal: str | None = None
         self.waiting: tuple[tuple[ToolCall, ...], ...] = ()
         self.turns: Counter[str] = Counter()
         self.handling: object | None = None
+        self._cut = False
 
     def answered(self, calls: tuple[ToolCall, ...]) -> None:
         """Note the calls of an answer.
@@ -57,6 +61,15 @@ class Run:
             if len(self.waiting) > MAX_WAITING:  # the run's own comes first or last
                 self.waiting = (self.waiting[0], *self.waiting[2:])
             self.turns.clear()
+
+    def may_ask_again(self, *, cut_by_limit: bool) -> bool:
+        """Whether an invalid answer may be asked for again.
+
+        Of answers cut off by the token limit only the first of a run is: with the same
+        limit the next is likely to be cut at the same place.
+        """
+        first, self._cut = not self._cut, self._cut or cut_by_limit
+        return first or not cut_by_limit
 
     def forget_waiting(self) -> None:
         """Let no answer wait any longer: one is executed now, or none of them will be."""

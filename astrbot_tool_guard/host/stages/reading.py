@@ -10,15 +10,15 @@ import asyncio
 import logging
 import secrets
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ...core.calls.answers import check_calls
-from ...core.calls.entries import Raw
-from ...core.calls.verdict import Verdict
+from ...core.calls.checking import NO_IDS, check_calls, nameless_calls
+from ...core.calls.reading import Answer
+from ...core.calls.verdict import Verdict, judge
 from ...core.ids import ALPHABET, LENGTH
-from ...core.model import DroppedCall, ToolCall
+from ...core.model import ToolCall
 from ...core.schemas.schema import ToolSchema
 from ...journal.events import EventBus
 from ...texts.texts import clean
@@ -35,10 +35,33 @@ Ask = Callable[[], Awaitable[Any]]
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """The calls of an answer, checked, and what could not be one."""
+    """An answer, and its calls as they were checked."""
 
+    answer: Answer
     calls: tuple[ToolCall, ...] = ()
-    dropped: tuple[DroppedCall, ...] = ()
+    nameless: tuple[ToolCall, ...] = ()
+    """The calls of an answer that has none with a name; AstrBot answers those."""
+
+    @property
+    def given(self) -> tuple[ToolCall, ...]:
+        """The calls that AstrBot gets."""
+        return self.calls or self.nameless
+
+    def judged(self, *, may_retry: bool) -> Verdict:
+        """Return what follows from it."""
+        return judge(self.calls, may_retry=may_retry, only_nameless=self.answer.only_nameless)
+
+    @property
+    def mended(self) -> frozenset[str]:
+        """What was read or put right without anybody noticing."""
+        made = {
+            "id_missing" if raw.id is None else "id_repeated"
+            for raw, call in zip(self.answer.raws, self.calls, strict=False)
+            if call.id_generated
+        }
+        if any(call.normalized for call in self.calls):
+            made.add("normalized")
+        return self.answer.readings | made
 
 
 class AnswerDesk:
@@ -65,37 +88,32 @@ class AnswerDesk:
 
     async def check(
         self,
-        raws: Sequence[Raw],
-        dropped: Sequence[DroppedCall],
+        answer: Answer,
         declared: Mapping[str, ToolSchema | None],
         call: Call,
-        *,
-        cut_off: bool,
-        overflowed: bool = False,
-        error: str | None = None,
+        used: frozenset[str] = NO_IDS,
     ) -> Reading:
         """Check the calls of an answer under the modes of its request."""
 
         def check() -> tuple[ToolCall, ...]:
             return check_calls(
-                raws,
+                answer,
                 declared,
-                cut_off=cut_off,
-                error=error,
-                overflowed=overflowed,
                 validation=call.modes.tool_argument_validation,
                 normalize=call.modes.normalize_arguments,
                 new_id=_random_id,
+                used=used,
             )
 
-        schemas = (declared.get(raw.name) for raw in raws)
+        schemas = (declared.get(raw.name) for raw in answer.raws)
         # Judging a large schema for the first time must not hold the event loop.
         costly = any(schema is not None and schema.costly for schema in schemas)
         calls = await asyncio.to_thread(check) if costly else check()
         for each in calls:
             if "invalid_schema" in each.unchecked:
                 self._tell_schema(call, each.name)
-        return Reading(calls, tuple(dropped))
+        nameless = nameless_calls(answer, _random_id) if answer.only_nameless else ()
+        return Reading(answer, calls, nameless)
 
     def settle(
         self,
@@ -104,8 +122,6 @@ class AnswerDesk:
         reading: Reading,
         verdict: Verdict,
         *,
-        finish_reason: str | None,
-        usage: Any,
         retried: Verdict | None = None,
         error: Exception | None = None,
     ) -> None:
@@ -116,8 +132,6 @@ class AnswerDesk:
             call: Who asked.
             reading: Its calls.
             verdict: What follows from them.
-            finish_reason: As the provider sent it.
-            usage: The provider's usage object.
             retried: The verdict that led to a retry, if that retry failed.
             error: Why it failed.
         """
@@ -129,14 +143,15 @@ class AnswerDesk:
             metadata |= empty_arguments(reading.calls, reason, error)
         attempt.end(
             "accepted_degraded" if verdict.action == "degrade" else "accepted",
-            finish_reason=finish_reason,
-            usage=usage,
+            finish_reason=reading.answer.finish_reason,
+            usage=reading.answer.usage,
             calls=reading.calls,
             reason=reason,
             recovery_action=None if retried is None else "retry_streaming",
+            mended=reading.mended,
             metadata=metadata,
         )
-        self.reports.settled(call, reading.calls, reading.dropped)
+        self.reports.settled(call, reading.calls, reading.answer.dropped)
 
     def _tell_schema(self, call: Call, tool: str) -> None:
         key = (call.provider_id, tool)

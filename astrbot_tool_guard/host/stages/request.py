@@ -14,11 +14,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, cast
 
 from ...core.errors import protocol_error
-from ...core.messages.pairing import effective_messages, find_violations
+from ...core.messages.pairing import find_violations
 from ...core.messages.repair import repair_messages
 from ...core.model import Change, Violation
 from ...journal.events import AttemptRecord, EventBus, Incident, IncidentKind
 from ..call import Call
+from ..protocols.dialect import Dialect
 
 REASON = "tool_pairing"
 
@@ -36,10 +37,11 @@ class RequestStage:
         self._events = events
         self._stands_aside = stands_aside
 
-    def settle(self, request: dict[str, Any], call: Call) -> dict[str, Any]:
-        """Return the arguments with which `AsyncCompletions.create` is to be called.
+    def settle(self, dialect: Dialect, request: dict[str, Any], call: Call) -> dict[str, Any]:
+        """Return the arguments with which the SDK's function is to be called.
 
         Args:
+            dialect: The protocol.
             request: The keyword arguments it was called with; never changed.
             call: Who asks.
 
@@ -53,16 +55,16 @@ class RequestStage:
         if not call.checks_requests:
             return request
         request = _listed(request)
-        messages = _as_sent(effective_messages(request))
+        messages = dialect.messages(request)
         violations = find_violations(messages)
         if not violations:
             return request
         if call.modes.request_guard == "repair":
             repair = repair_messages(messages)
-            violations = find_violations(repair.messages)
-            if not violations:
+            mended = dialect.replaced(request, repair.messages)
+            if mended is not None and not find_violations(repair.messages):
                 self.tell_repaired(repair.changes, call)
-                return _with_messages(request, repair.messages)
+                return mended
         self._found(violations, call)
         return request
 
@@ -127,6 +129,8 @@ class RequestStage:
                 tool_calls_count=0,
                 outcome="blocked",
                 reason=REASON,
+                protocol=call.protocol,
+                turn=call.turn,
             )
         )
 
@@ -140,6 +144,7 @@ class RequestStage:
                 model=call.model,
                 problems=places,
                 outcome=outcome,
+                turn=call.turn,
             )
         )
 
@@ -150,20 +155,6 @@ def _listed(request: dict[str, Any]) -> dict[str, Any]:
     if isinstance(messages, list | str | bytes | Mapping) or not isinstance(messages, Iterable):
         return request
     return {**request, "messages": list(cast("Iterable[object]", messages))}
-
-
-def _as_sent(messages: object) -> object:
-    """Return the list that a tuple of an override becomes in JSON."""
-    return list(cast("tuple[object, ...]", messages)) if isinstance(messages, tuple) else messages
-
-
-def _with_messages(request: Mapping[str, Any], messages: object) -> dict[str, Any]:
-    """Return a copy of `request` whose effective messages are `messages`."""
-    extra_body = request.get("extra_body")
-    if isinstance(extra_body, Mapping) and "messages" in extra_body:
-        override = cast("Mapping[str, Any]", extra_body)
-        return {**request, "extra_body": {**override, "messages": messages}}
-    return {**request, "messages": messages}
 
 
 def clean_up_fails(messages: list[object]) -> bool:

@@ -1,33 +1,52 @@
-"""One streamed answer from its first chunk to its end, a retry included.
+"""One streamed answer from its first event to its end, a retry included.
 
 The rule: an answer with an invalid call is asked for once more while there is time,
 since nothing of it has run by then; a retry that fails leaves the first answer
 standing. What the user has read is not shown again. What was opened is closed,
-however the stream ends.
+however the stream ends. No fault of ours ends a stream that AstrBot could have read.
+
+What may happen in which state, and what a fault of ours leads to there:
+
+==========  ========================  ==================================  =================
+state       what happens              what AstrBot sees                   a fault of ours
+==========  ========================  ==================================  =================
+READING     an event came             what of it passes; the rest is      what is held comes,
+                                      held                                -> PASSING
+READING     the source ended          -> JUDGING
+PASSING     an event came             the event, as it came               the event
+PASSING     the source ended          -> ENDED, accepted
+JUDGING     the answer stands         its whole calls and its finish,     what is held,
+                                      -> ENDED, settled                   -> ENDED, accepted
+JUDGING     it is invalid, and there  -> RETRYING
+            is time
+RETRYING    an event came             nothing yet                         the retry has failed
+RETRYING    the second answer ended   what of it is new, and its calls,   the retry has failed
+                                      -> ENDED, the first discarded
+RETRYING    the retry failed          the first answer's calls and        what is held,
+                                      finish, -> ENDED, settled           -> ENDED
+any         the source raises         that very error, -> ENDED, failed
+any         the reader goes away      nothing, -> ENDED, failed
+==========  ========================  ==================================  =================
+
+READING and PASSING are `events`, JUDGING is `_conclude`, RETRYING is `_retry`. A fault
+is contained where it comes up, by `faults.contained`; what must happen all the same
+(closing, and telling the attempt's end) stands outside of every such block.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable
+import inspect
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import aclosing
 from typing import Any
 
-from openai.types.chat import ChatCompletion, ChatCompletionChunk
-
-from ...core.calls.answers import CUT_OFF
-from ...core.calls.verdict import Verdict, judge, retry_budget
+from ...core.calls.reading import AnswerReader, Muted, is_limit
+from ...core.calls.verdict import Verdict, retry_budget
 from ...core.schemas.schema import declared_tools
 from ..attempts import Attempt, Clock, degraded, empty_arguments
 from ..call import Call
-from ..protocols.chat_completions.answers import (
-    build_completion,
-    call_chunks,
-    mend_completion,
-    plain,
-)
-from ..protocols.chat_completions.stream import StreamReader
-from ..protocols.chat_completions.uncast import as_chunk, events
+from ..protocols.dialect import Dialect, ReadingOf
 from ..seams.net import not_ours
 from .reading import AnswerDesk, Ask, Reading
 
@@ -46,72 +65,53 @@ class StreamedAnswer:
 
     Args:
         desk: Checks, settles and tells.
+        dialect: The protocol it comes in.
         source: The SDK's stream.
         ask: Sends the same request once more.
         attempt: The request that opened `source`.
         call: Who asked.
-        live: Whether somebody sees the chunks while they come; otherwise the answer
+        live: Whether somebody sees the events while they come; otherwise the answer
             is only collected.
+        used: Ids that no call of the answer may have.
     """
 
     def __init__(
         self,
         desk: AnswerDesk,
+        dialect: Dialect,
         source: Any,
         ask: Ask,
         attempt: Attempt,
         call: Call,
         *,
         live: bool,
+        used: frozenset[str] = frozenset(),
     ) -> None:
         self._desk = desk
+        self._dialect = dialect
         self._source = source
         self._ask = ask
         self._attempt = attempt
         self._call = call
         self._live = live
+        self._used = used
         self._declared = declared_tools(call.tools)
-        self._client = getattr(call.provider, "client", None)
-        key = getattr(call.provider, "reasoning_key", None)
-        self._reasoning_key = key if isinstance(key, str) and key else "reasoning_content"
-        self._standing: tuple[StreamReader, Reading] | None = None
+        self.standing: tuple[AnswerReader, Reading] | None = None
 
-    async def collect(self) -> ChatCompletion | None:
-        """Return the answer as one complete object; `None` where the guard itself failed.
-
-        Its fields are those that the provider would have sent in one piece, the
-        finish reason included.
-        """
-        async for _ in self.chunks():
-            pass
-        if self._standing is None:
-            return None
-        reader, reading = self._standing
-        finish = reader.finish_reason or ("tool_calls" if reading.calls else "stop")
-        completion = build_completion(
-            reader.last,
-            reader.message(calls=bool(reading.calls)),
-            finish_reason=finish,
-            usage=reader.usage,
-        )
-        if reading.calls and completion.choices:
-            mend_completion(completion, reading.calls)
-        return completion
-
-    async def chunks(self) -> AsyncGenerator[ChatCompletionChunk, None]:
+    async def events(self) -> AsyncGenerator[Any, None]:
         """Yield what AstrBot is to see."""
-        reader: StreamReader | None = None  # none any more, once the guard itself has failed
+        reader: AnswerReader | None = None  # none any more in the state PASSING
         source = self._source
         with self._desk.faults.contained("stream"):
-            source = events(source, self._client)
+            source = self._dialect.events(source, self._call)
             reader = self._reader()
         try:
             async for event in source:
-                passed: ChatCompletionChunk | None = None
+                passed: Any = None
                 if reader is not None:
                     with self._desk.faults.contained("stream") as block:
                         self._attempt.piece()
-                        passed = reader.take(event)
+                        passed = self._take(reader, event)
                     if block.failed:
                         for held in self._given_back(reader):
                             yield held
@@ -124,13 +124,13 @@ class StreamedAnswer:
             if reader is not None:
                 try:
                     async with aclosing(self._conclude(reader)) as rest:
-                        async for chunk in rest:
-                            yield chunk
+                        async for event in rest:
+                            yield event
                 except Exception as error:
                     # Whatever comes of asking again is settled in there: this is ours.
                     self._desk.faults.report("end of stream", error)
-                    for chunk in self._given_back(reader) if self._standing is None else ():
-                        yield chunk
+                    for event in self._given_back(reader) if self.standing is None else ():
+                        yield event
             with self._desk.faults.contained("attempt"):
                 self._attempt.end("accepted")
         except BaseException as failure:
@@ -146,45 +146,37 @@ class StreamedAnswer:
         with self._desk.faults.contained("attempt"):
             self._end("failed", None, error=GeneratorExit())
 
-    async def _conclude(self, reader: StreamReader) -> AsyncGenerator[ChatCompletionChunk, None]:
+    async def _conclude(self, reader: AnswerReader) -> AsyncGenerator[Any, None]:
         """Yield the end of the stream, after a retry where one is due."""
-        ending: list[ChatCompletionChunk] | None = None
+        ending: list[Any] | None = None
         with self._desk.faults.contained("end of stream"):
-            reading = await self._read(reader)
+            reading = await self._check(reader)
             left = self._time_for_retry()
-            verdict = judge(reading.calls, may_retry=left is not None)
+            verdict = reading.judged(may_retry=left is not None)
+            if verdict.action == "retry" and not self._may_ask_again(reader):
+                verdict, left = reading.judged(may_retry=False), None
             if verdict.action == "retry" and left is not None:
                 ending = []
             else:
-                ending = list(_ending(reader, reading))
+                ending = self._ending(reader, reading)
                 left = None
                 self._settle(self._attempt, reader, reading, verdict)
         if ending is None:  # the guard itself failed: AstrBot gets what came
-            for chunk in self._given_back(reader):
-                yield chunk
+            for event in self._given_back(reader):
+                yield event
             with self._desk.faults.contained("attempt"):
                 self._end("accepted", reader)
             return
         if left is not None:
             async with aclosing(self._retry(reader, reading, verdict, left)) as rest:
-                async for chunk in rest:
-                    yield chunk
-        for chunk in ending:
-            yield chunk
-
-    def _given_back(self, reader: StreamReader) -> list[ChatCompletionChunk]:
-        with self._desk.faults.contained("stream"):
-            return list(reader.given_back())
-        return []
-
-    def _as_it_came(self, event: Any) -> Any:
-        with self._desk.faults.contained("stream"):
-            return as_chunk(event)
-        return ChatCompletionChunk.construct(**event) if isinstance(event, dict) else event
+                async for event in rest:
+                    yield event
+        for event in ending:
+            yield event
 
     async def _retry(
-        self, reader: StreamReader, reading: Reading, verdict: Verdict, seconds: float
-    ) -> AsyncGenerator[ChatCompletionChunk, None]:
+        self, reader: AnswerReader, reading: Reading, verdict: Verdict, seconds: float
+    ) -> AsyncGenerator[Any, None]:
         """Ask once more and yield what of the second answer is new, or end the first."""
         reports = self._desk.reports
         reports.retried(self._call, reading.calls, verdict)
@@ -192,25 +184,22 @@ class StreamedAnswer:
         again = self._reader(seen=reader)
         failure: Exception | None = None
         # What a retry that fails in the middle has said is no part of the answer.
-        came: list[ChatCompletionChunk] = []
-        ending: list[ChatCompletionChunk] = []
+        came: list[Any] = []
         try:
-            within = _within(self._ask, self._client, seconds, reports.clock)
-            async with aclosing(within) as found:
+            async with aclosing(self._asked_again(seconds, reports.clock)) as found:
                 async for event in found:
                     second.piece()
                     with self._desk.faults.contained("retry") as block:
-                        passed = again.take(event)
-                        if passed is not None:
+                        if (passed := self._take(again, event)) is not None:
                             came.append(passed)
                     if block.failed:
                         raise RetryFailedError
             answer: Reading | None = None
             with self._desk.faults.contained("retry"):
-                answer = await self._read(again)
-                ending = list(_ending(again, answer))
+                answer = await self._check(again)
             if answer is None or not (answer.calls or "".join(again.text).strip()):
                 raise RetryFailedError
+            came.extend(self._ending_after(reader, again, answer))
         except Exception as error:
             failure = error
         except BaseException as error:
@@ -222,13 +211,9 @@ class StreamedAnswer:
             metadata |= empty_arguments(reading.calls, verdict.reason, None)
             self._end("discarded", reader, reading, reason=verdict.reason,
                       recovery_action=RETRY, metadata=metadata)  # fmt: skip
-            self._settle(second, again, answer, judge(answer.calls, may_retry=False))
-            if unseen := again.unseen(final=not answer.calls):
-                came.append(unseen)
-            for chunk in came:
-                yield chunk
+            self._settle(second, again, answer, answer.judged(may_retry=False))
         if failure is not None:
-            standing = judge(reading.calls, may_retry=False)
+            standing = reading.judged(may_retry=False)
             self._settle(self._attempt, reader, reading, standing, retried=verdict, error=failure)
             empty = verdict.reason == "stream_empty_tool_arguments"
             reason = "stream_empty_args_replay" if empty else verdict.reason
@@ -239,30 +224,87 @@ class StreamedAnswer:
                 reason=reason,
                 error=failure,
             )
-            ending = list(_ending(reader, reading))
-        for chunk in ending:
-            yield chunk
+            came = self._ending(reader, reading)
+        for event in came:
+            yield event
 
-    def _reader(self, *, seen: StreamReader | None = None) -> StreamReader:
-        shown = "".join(seen.text) if seen is not None and self._live else ""
-        return StreamReader(
-            self._declared,
-            self._reasoning_key,
-            shown=shown if shown.strip() else "",
-            mute_reasoning=seen is not None and self._live and seen.reasoned,
-            collects=not self._live,
+    async def _asked_again(self, seconds: float, clock: Clock) -> AsyncGenerator[Any, None]:
+        """Yield the events of a stream that is asked for now and must end within `seconds`."""
+        deadline = clock.steady() + seconds
+        source = await asyncio.wait_for(self._ask(), seconds)
+        try:
+            items = aiter(self._dialect.events(source, self._call))
+            while True:
+                try:
+                    item = await asyncio.wait_for(anext(items), max(deadline - clock.steady(), 0))
+                except StopAsyncIteration:
+                    return
+                yield item
+        finally:
+            await close(source)
+
+    # --- what stands in the table's third column ------------------------------------------
+
+    def _take(self, reader: AnswerReader, event: Any) -> Any:
+        plain = self._dialect.plain(event)
+        passed = reader.take(plain)
+        if passed is None:
+            return None
+        return self._dialect.event(event if passed is plain else passed)
+
+    def _ending(self, reader: AnswerReader, reading: Reading) -> list[Any]:
+        return list(self._dialect.ending(reader, reading.given))
+
+    def _ending_after(
+        self, first: AnswerReader, again: AnswerReader, reading: Reading
+    ) -> list[Any]:
+        """Return the end of a second answer, with what of its text the user has not read.
+
+        A continuation of what was shown is shown. Another wording is shown only
+        where it is the answer itself, and not what goes with a call.
+        """
+        text, shown = "".join(again.text), self._shown(first)
+        if not shown or shown.startswith(text):
+            text = ""  # none of it was held back, or all of it was read
+        elif text.startswith(shown):
+            text = text[len(shown) :]
+        else:
+            text = "" if reading.calls else f"\n{text}"
+        unseen = [self._dialect.text(again, text)] if text else []
+        return [*unseen, *self._dialect.ending(again, reading.given)]
+
+    def _given_back(self, reader: AnswerReader) -> list[Any]:
+        with self._desk.faults.contained("stream"):
+            return [self._dialect.event(held) for held in reader.given_back()]
+        return []
+
+    def _as_it_came(self, event: Any) -> Any:
+        with self._desk.faults.contained("stream"):
+            return self._dialect.event(event)
+        return event
+
+    # --- reading, judging, telling ----------------------------------------------------------
+
+    def _shown(self, reader: AnswerReader) -> str:
+        shown = "".join(reader.text) if self._live else ""
+        return shown if shown.strip() else ""
+
+    def _reader(self, *, seen: AnswerReader | None = None) -> AnswerReader:
+        muted = Muted(
+            text=seen is not None and bool(self._shown(seen)),
+            reasoning=seen is not None and self._live and seen.reasoned,
+        )
+        return self._dialect.reader(
+            ReadingOf(self._call, self._declared, muted, collects=not self._live)
         )
 
-    async def _read(self, reader: StreamReader) -> Reading:
-        raws, dropped = reader.assembler.finish()
-        return await self._desk.check(
-            raws,
-            dropped,
-            self._declared,
-            self._call,
-            cut_off=reader.cut_off,
-            overflowed=reader.assembler.overflowed,
-        )
+    async def _check(self, reader: AnswerReader) -> Reading:
+        answer = reader.answer()
+        return await self._desk.check(answer, self._declared, self._call, self._used)
+
+    def _may_ask_again(self, reader: AnswerReader) -> bool:
+        run = self._call.run
+        return run is None or run.may_ask_again(cut_by_limit=is_limit(reader.finish_reason))
 
     def _time_for_retry(self) -> float | None:
         if not self._call.modes.retry_invalid_stream or not self._call.tools:
@@ -272,26 +314,18 @@ class StreamedAnswer:
     def _settle(
         self,
         attempt: Attempt,
-        reader: StreamReader,
+        reader: AnswerReader,
         reading: Reading,
         verdict: Verdict,
         **more: Any,
     ) -> None:
-        self._standing = (reader, reading)
-        self._desk.settle(
-            attempt,
-            self._call,
-            reading,
-            verdict,
-            finish_reason=reader.finish_reason,
-            usage=reader.usage,
-            **more,
-        )
+        self.standing = (reader, reading)
+        self._desk.settle(attempt, self._call, reading, verdict, **more)
 
     def _end(
         self,
         outcome: Any,
-        reader: StreamReader | None,
+        reader: AnswerReader | None,
         reading: Reading | None = None,
         **more: Any,
     ) -> None:
@@ -300,34 +334,35 @@ class StreamedAnswer:
             finish_reason=None if reader is None else reader.finish_reason,
             usage=None if reader is None else reader.usage,
             calls=() if reading is None else reading.calls,
+            mended=() if reading is None else reading.mended,
             **more,
         )
 
 
 class GuardedStream:
-    """What `create` returns for a stream: the SDK's own, with whole calls in it.
+    """What an SDK's function returns for a stream: the SDK's own, with whole calls in it.
 
     Args:
         source: The SDK's stream, if there is one.
-        chunks: What AstrBot is to see of it.
+        events: What AstrBot is to see of it.
         closed: Called once it is closed; one that nobody reads ends only so.
     """
 
     def __init__(
         self,
         source: Any,
-        chunks: AsyncGenerator[ChatCompletionChunk, None],
+        events: AsyncGenerator[Any, None],
         closed: Callable[[], None] | None = None,
     ) -> None:
         self._source = source
-        self._chunks = chunks
+        self._events = events
         self._closed = closed
 
-    def __aiter__(self) -> AsyncIterator[ChatCompletionChunk]:
-        return self._chunks
+    def __aiter__(self) -> AsyncIterator[Any]:
+        return self._events
 
-    async def __anext__(self) -> ChatCompletionChunk:
-        return await self._chunks.__anext__()
+    async def __anext__(self) -> Any:
+        return await self._events.__anext__()
 
     async def __aenter__(self) -> GuardedStream:
         return self
@@ -337,7 +372,7 @@ class GuardedStream:
 
     async def close(self) -> None:
         """Close the stream and the connection under it."""
-        await self._chunks.aclose()
+        await self._events.aclose()
         await close(self._source)
         if self._closed is not None:
             self._closed()
@@ -348,58 +383,14 @@ class GuardedStream:
         return getattr(self._source, name)
 
 
-async def as_stream(completion: ChatCompletion) -> AsyncGenerator[ChatCompletionChunk, None]:
-    """Yield a complete answer, mended already, as a stream."""
-    choices: Any = completion.choices
-    choice = choices[0] if choices else None
-    fields = {} if choice is None else plain(choice.message)
-    fields = {name: value for name, value in fields.items() if value is not None}
-    entries = fields.pop("tool_calls", None) or []
-    finish = _harmless(getattr(choice, "finish_reason", None), calls=bool(entries))
-    deltas: list[dict[str, Any]] = [fields] if fields else []
-    deltas += [
-        {"tool_calls": [{**entry.to_dict(), "index": index}]} for index, entry in enumerate(entries)
-    ]
-    for chunk in call_chunks(
-        completion, (), finish_reason=finish, usage=completion.usage, before=deltas
-    ):
-        yield chunk
-
-
-def _ending(reader: StreamReader, reading: Reading) -> Iterable[ChatCompletionChunk]:
-    finish = _harmless(reader.finish_reason, calls=bool(reading.calls))
-    return call_chunks(reader.last, reading.calls, finish_reason=finish, usage=reader.usage)
-
-
-def _harmless(finish_reason: object, *, calls: bool) -> str:
-    """Return a finish reason that AstrBot ends a streamed turn with.
-
-    The SDK's accumulator raises on `length` and `content_filter`; AstrBot then has
-    no final answer and asks again, until its step limit.
-    """
-    if calls:
-        return "tool_calls"
-    usable = isinstance(finish_reason, str) and finish_reason and finish_reason not in CUT_OFF
-    return str(finish_reason) if usable else "stop"
-
-
-async def _within(ask: Ask, client: Any, seconds: float, clock: Clock) -> AsyncGenerator[Any, None]:
-    """Yield the events of a stream that is asked for now and must end within `seconds`."""
-    deadline = clock.steady() + seconds
-    source = await asyncio.wait_for(ask(), seconds)
-    try:
-        items = aiter(events(source, client))
-        while True:
-            try:
-                item = await asyncio.wait_for(anext(items), max(deadline - clock.steady(), 0))
-            except StopAsyncIteration:
-                return
-            yield item
-    finally:
-        await close(source)
-
-
 async def close(source: Any) -> None:
-    """Close a stream of the SDK; closing it again does nothing."""
-    if source is not None and hasattr(source, "close"):
-        await source.close()
+    """Close a stream; closing it again does nothing.
+
+    Another plugin's stream may close with a plain function, and has then closed.
+    """
+    for name in ("close", "aclose"):
+        if callable(ending := getattr(source, name, None)):
+            closed = ending()
+            if inspect.isawaitable(closed):
+                await closed
+            return

@@ -12,7 +12,6 @@ from openai import AsyncOpenAI, AsyncStream
 from openai import BaseModel as SdkModel
 from openai.types.chat import ChatCompletionChunk
 
-from astrbot_tool_guard.host.protocols.chat_completions.stream import StreamReader
 from astrbot_tool_guard.host.protocols.chat_completions.uncast import as_chunk, events
 from tests.support.answers import Chunks, chunk
 from tests.support.model_server import ModelServer
@@ -123,46 +122,6 @@ def test_a_chunk_is_the_one_that_the_sdk_would_have_made(event: Any) -> None:
 def test_what_is_no_json_object_stays_as_it_is() -> None:
     for event in (None, 5, "text", [{"choices": []}]):
         assert as_chunk(event) is event
-
-
-@pytest.mark.parametrize("event", NEARLY)
-def test_a_piece_that_brings_anything_else_is_read_as_its_model_is(event: Any) -> None:
-    for found in ([event], [pieces(), event], [event, pieces()]):
-        check_alike(found)
-
-
-@given(
-    st.lists(EVENTS | st.sampled_from(NEARLY), max_size=6),
-    st.sampled_from(["", "Hel"]),
-    st.booleans(),
-    st.booleans(),
-)
-def test_an_event_is_read_as_its_model_is(
-    found: list[Any], shown: str, mute: bool, collects: bool
-) -> None:
-    check_alike(found, shown=shown, mute_reasoning=mute, collects=collects)
-
-
-def check_alike(found: list[Any], **options: Any) -> None:
-    by_event = StreamReader(["get_time"], "reasoning_content", **options)
-    by_model = StreamReader(["get_time"], "reasoning_content", **options)
-    for event in found:
-        assert step(by_event, event) == step(by_model, made_by_the_sdk(event))
-    for name in ("finish_reason", "cut_off", "usage", "last", "text", "reasoned"):
-        assert inside(getattr(by_event, name)) == inside(getattr(by_model, name)), name
-    assert by_event.message(calls=True) == by_model.message(calls=True)
-    assert [inside(each) for each in by_event.given_back()] == [
-        inside(each) for each in by_model.given_back()
-    ]
-    assert by_event.assembler.finish() == by_model.assembler.finish()
-
-
-def step(reader: StreamReader, event: Any) -> Any:
-    """Return what passes of an event, or the type of what the reader raised."""
-    try:
-        return inside(reader.take(event))
-    except Exception as error:
-        return type(error)
 
 
 @pytest.fixture

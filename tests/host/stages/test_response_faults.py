@@ -8,10 +8,11 @@ from typing import Any
 import pytest
 
 from astrbot_tool_guard.core.calls.assembly import CallAssembler
+from astrbot_tool_guard.core.calls.chat_completions import ChatReader
 from astrbot_tool_guard.host.agent.execution import GuardedExecutor
 from astrbot_tool_guard.host.guard import Guard
-from astrbot_tool_guard.host.protocols.chat_completions import stream
-from astrbot_tool_guard.host.stages import reading, response, streamed
+from astrbot_tool_guard.host.protocols.chat_completions import dialect, writing
+from astrbot_tool_guard.host.stages import reading, streamed
 from astrbot_tool_guard.settings.settings import Settings
 from tests.host.conftest import Told
 from tests.support.answers import Chunks, Cut, Gate, Held, Raw, call, calls, chunk, say
@@ -174,14 +175,14 @@ def broken(*_: Any, **__: Any) -> Any:
 
 FAULTS: dict[str, tuple[Any, str, tuple[bool, ...]]] = {
     "a piece": (CallAssembler, "add", (True,)),
-    "a chunk": (stream.StreamReader, "take", (True,)),
+    "a chunk": (ChatReader, "take", (True,)),
     "the end of a stream": (CallAssembler, "finish", (True,)),
     "checking": (reading, "check_calls", (True, False)),
-    "the verdict": (streamed, "judge", (True,)),
-    "the whole calls": (streamed, "call_chunks", (True,)),
-    "a message": (response, "first_message", (False,)),
-    "entries": (response, "read_entries", (False,)),
-    "mending": (response, "mend_completion", (False,)),
+    "the verdict": (reading, "judge", (True, False)),
+    "the whole calls": (writing, "ending", (True,)),
+    "a message": (writing, "first_message", (False,)),
+    "entries": (dialect, "read_completion", (False,)),
+    "mending": (writing, "mend_completion", (False,)),
     "the executor": (GuardedExecutor, "_call", (True, False)),
 }
 
@@ -221,7 +222,7 @@ async def test_a_fault_over_another_transport_asks_as_the_caller_did(
     bot: Bot, guard: Guard, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     guard.settings = Settings(stream_transport="stream")
-    monkeypatch.setattr(stream.StreamReader, "take", broken)
+    monkeypatch.setattr(ChatReader, "take", broken)
     bot.server.script(say("one"), say("two"))
     response_ = await bot.provider().text_chat(prompt="hi")
     assert response_.completion_text == "two"
