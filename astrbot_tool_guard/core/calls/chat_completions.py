@@ -167,10 +167,8 @@ class ChatReader:
             self._message.add(delta)
         for entry in entries:
             self._calls.add(entry)
-        if self._held is not None:  # last: what fails before is not taken at all
-            self._held.pieces(entries)
-            if self._calls.full or self._held.full:
-                self._held = None
+        if (held := self._room()) is not None:  # last: what fails before is not taken at all
+            held.pieces(entries)
         return True
 
     def _read(self, event: dict[str, Any], choice: dict[str, Any], delta: dict[str, Any]) -> Any:
@@ -200,12 +198,13 @@ class ChatReader:
             if key != "tool_calls" and key not in self._muted
         }
         adds = any(self._adds(key, value) for key, value in rest.items())
+        passed = None
+        if adds or event.get("usage"):
+            passed = _with_choice(event, choice, rest, None)
+            self._spoken.update(rest)
         if entries or ends:
             self._hold(event, choice, {key: delta[key] for key in _SILENT if key in delta})
-        if not adds and not event.get("usage"):
-            return None
-        self._spoken.update(rest)
-        return _with_choice(event, choice, rest, None)
+        return passed
 
     def _adds(self, key: str, value: object) -> bool:
         """Whether a field says something: an empty one does so once.
@@ -218,11 +217,13 @@ class ChatReader:
         return bool(value) or key not in self._spoken
 
     def _hold(self, event: dict[str, Any], choice: dict[str, Any], delta: dict[str, Any]) -> None:
-        if self._calls.full or (self._held is not None and self._held.full):
+        if (held := self._room()) is not None:  # last, as in `_take_pieces`
+            held.event(_with_choice(event, choice, delta, choice.get("finish_reason")))
+
+    def _room(self) -> _Held | None:
+        if self._held is not None and (self._calls.full or self._held.full):
             self._held = None
-        if self._held is not None:
-            reason = choice.get("finish_reason")
-            self._held.event(_with_choice(event, choice, delta, reason))
+        return self._held
 
     def _finished(self, choice: Mapping[str, Any]) -> None:
         reason = choice.get("finish_reason")
@@ -405,7 +406,8 @@ class _Held:
                 index, run = kept
                 entries = [{"index": index, "function": {"arguments": "".join(run)}}]
             event = {key: value for key, value in _object(last).items() if key != "usage"}
-            yield _with_choice(event, {}, {"tool_calls": entries}, None)
+            choice = {"index": 0, "delta": {"tool_calls": entries}, "finish_reason": None}
+            yield {**event, "choices": [choice]}
 
 
 class _Message:
